@@ -102,10 +102,14 @@ def _models(options: argparse.Namespace) -> int:
     from gateway.command_line.model_report import describe_sources, list_sources
 
     settings = load_chosen_settings(options, os.environ)
-    if options.name is not None:
-        report = _make_report(settings, options.name, asks=options.ask)
-        print(render_json(report.facts) if options.json else report.text)
-        return 0 if report.is_known else 1
+    if options.names:
+        reports = [_make_report(settings, name, asks=options.ask) for name in options.names]
+        facts = [report.facts for report in reports]
+        if options.json:
+            print(render_json(facts[0] if len(facts) == 1 else {"models": facts}))
+        else:
+            print("\n\n".join(report.text for report in reports))
+        return 0 if all(report.is_known for report in reports) else 1
     print(render_json(list_sources(settings)) if options.json else describe_sources(settings))
     return 0
 

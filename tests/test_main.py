@@ -172,6 +172,43 @@ def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in workers.stderr + itself.stderr
 
 
+@pytest.mark.parametrize("option", ["--config", "--upstream"])
+@pytest.mark.parametrize("command", ["serve", "models", "doctor", "health"])
+def test_an_empty_value_does_not_mean_the_built_in_settings(
+    command: str, option: str, tmp_path: Path
+) -> None:
+    """As `--config "$UNSET"` leaves it."""
+    refused = run_command(command, option, "", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert f"argument {option}: must not be empty" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["replay x --config", "export ab --config", "top --config", "tenants list --config", "check"],
+)
+def test_an_empty_name_of_a_file_is_refused(command: str, tmp_path: Path) -> None:
+    refused = run_command(*command.split(), "", cwd=tmp_path)
+    assert refused.returncode == 2 and "must not be empty" in refused.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_port_in_use_is_said_first_and_alone(workers: str, tmp_path: Path) -> None:
+    """The store is used by the other gateway, too, and the settings have a warning of their own."""
+    async with ToyUpstream(window=128_000) as toy:
+        config = tmp_path / "gateway.yaml"
+        config.write_text(make_settings(toy, store="disk:.gateway", more="policies: {unused: {}}\n"))
+        async with serving("--config", str(config), folder=tmp_path) as served:
+            words = ("--config", str(config), "--port", str(served.port), "--workers", workers)
+            refused = await asyncio.to_thread(run_command, "serve", *words, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == [
+        f"gateway: port {served.port} on 127.0.0.1 is in use, perhaps by another gateway: "
+        "choose another one with --port N"
+    ]
+
+
 async def test_a_gateway_in_front_of_itself_is_refused(tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
     first, second = tmp_path / "a", tmp_path / "b"
@@ -216,6 +253,9 @@ def test_models_and_check_say_with_their_status_whether_a_window_is_known(tmp_pa
     unknown = run_command("models", "no-such-model", cwd=tmp_path)
     assert (unknown.returncode, unknown.stderr) == (1, "") and "unknown" in unknown.stdout
     assert run_command("models", cwd=tmp_path).returncode == 0
+    both = run_command("models", "gpt-4o", "no-such-model", cwd=tmp_path)
+    assert (both.returncode, both.stderr) == (1, "")
+    assert both.stdout == f"{known.stdout}\n{unknown.stdout}"
     checked = run_command("check", os.devnull, "--model", "gpt-4o", cwd=tmp_path)
     assert checked.returncode == 0 and "128,000" in checked.stdout
     assert run_command("check", os.devnull, "--model", "no-such-model", cwd=tmp_path).returncode == 1
@@ -279,6 +319,8 @@ def test_reports_are_one_json_value_for_programs(tmp_path: Path) -> None:
     ran = run_command("models", "mine", "--json", "--config", str(config), cwd=tmp_path)
     report = json.loads(ran.stdout)
     assert ran.returncode == 0 and report["is_known"] and report["upstreams"][0]["context"] == 9000
+    ran = run_command("models", "mine", "gpt-4o", "--json", "--config", str(config), cwd=tmp_path)
+    assert [model["model"] for model in json.loads(ran.stdout)["models"]] == ["mine", "gpt-4o"]
     ran = run_command("models", "unheard-of", "--json", cwd=tmp_path)
     assert ran.returncode == 1 and not json.loads(ran.stdout)["is_known"]
     ran = run_command("models", "--json", cwd=tmp_path)

@@ -73,9 +73,7 @@ def find_id(client: AdminClient, beginning: str) -> str:
         return beginning if beginning in found else found[0]
     shown = make_printable(beginning[:64])
     if not found:
-        raise AdminError(
-            f"no conversation has an id that begins with {shown}: see refold conversations list"
-        )
+        raise AdminError(f"no conversation has an id that begins with {shown}: see refold conversations list")
     some = ", ".join(identity[: len(beginning) + 6] for identity in found[:_SHOWN_MATCHES])
     raise AdminError(f"{len(found)} conversations have ids that begin with {shown}: {some}")
 

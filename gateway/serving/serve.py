@@ -29,9 +29,11 @@ from gateway.command_line.process_setup import (
     set_up_process,
 )
 from gateway.command_line.terminal import Terminal
+from gateway.downstream.bind_errors import describe_bind_error
+from gateway.downstream.shared_port import bind_port
 from gateway.reload.reloader import Reloader
 from gateway.reload.watcher import SettingsWatcher
-from gateway.settings import Settings
+from gateway.settings import Listen, Settings
 from gateway.store import find_directory
 
 log = logging.getLogger("gateway")
@@ -152,6 +154,7 @@ async def _run(
     """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
     loop = asyncio.get_running_loop()
     signals, reloads = _take_signals(loop)
+    await _refuse_taken_port(settings.listen)
     if not logs_json():
         warn(settings)
     gateway = await start()
@@ -183,6 +186,15 @@ async def _run(
         raise failing.result()
     failing.cancel()
     return 0
+
+
+async def _refuse_taken_port(listen: Listen) -> None:
+    """Before anything is opened, and before anything else is said. Raises OSError."""
+    try:
+        for bound in await bind_port(listen.host, listen.port):
+            bound.close()
+    except OSError as error:
+        raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
 
 
 def _take_signals(loop: asyncio.AbstractEventLoop) -> "tuple[asyncio.Queue[None], asyncio.Event]":

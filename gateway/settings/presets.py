@@ -9,11 +9,15 @@ import gateway
 from gateway.core.policy import Keep, Originals, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings.document import load_document
 from gateway.settings.policy_schema import PolicySection, PresetSection
+from gateway.settings.violations import find_nearest
 
 # The keys of a preset that are single values, not sections.
 _PLAIN_KEYS = frozenset(
     {"commands", "economy", "estimator", "recall", "recall_tokens", "session_summary", "show_texts"}
 )
+
+
+_TYPO_SIMILARITY = 0.6
 
 
 class PresetError(ValueError):
@@ -74,7 +78,9 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
 def _load_preset(name: str) -> dict[str, Any]:
     known = {path.stem: path for path in _preset_files()}
     if name not in known:
-        raise PresetError(f"unknown preset; the presets are {', '.join(known)}")
+        nearest = find_nearest(name, known, similarity=_TYPO_SIMILARITY)
+        hint = f"the nearest is {nearest!r}, and " if nearest else ""
+        raise PresetError(f"unknown preset; {hint}the presets are {', '.join(known)}")
     document = load_document(known[name], {})
     return PresetSection.model_validate(document.values).model_dump(exclude_unset=True)
 

@@ -16,8 +16,17 @@ from gateway.settings.section import find_element, find_section
 
 # About one or two wrong letters in a key of usual length.
 _TYPO_SIMILARITY = 0.75
+# Below it, a suggestion would be a guess: `log_level` is still near to `log`, and `thresholds` not to `traces`.
+_LEAST_SIMILARITY = 0.5
 
 _TOKEN_COUNTS = ("context", "input", "output")
+
+# Words of other programs and of the documents, and the keys that they stand for.
+_MEANT: Mapping[str, str] = {
+    "threshold": "policies.*.trigger",
+    "thresholds": "policies.*.trigger",
+    "window": "models.*.context",
+}
 
 # Keys of earlier versions.
 _MOVED: Mapping[Location, str] = {
@@ -75,14 +84,17 @@ def _plain(message: str) -> str:
 
 def _unknown_key(location: Location) -> str:
     known = _keys_beside(location)
-    key = str(location[-1])
-    return f"unknown key {render_location(location)!r}; the nearest valid key is {_nearest_key(key, known)!r}"
+    nearest = _nearest_key(str(location[-1]), known)
+    hint = f"the nearest valid key is {nearest!r}" if nearest else f"valid keys here: {', '.join(known)}"
+    return f"unknown key {render_location(location)!r}; {hint}"
 
 
 def _nearest_key(key: str, known: list[str]) -> str:
-    """The plural of the same section, else the same key of another section, else a very similar one of the
-    same section, else of another section, else the nearest of the same.
+    """What other words mean, else the plural of the same section, else the same key of another section, else
+    a very similar one of the same section, else of another section, else a similar one of the same. "": none.
     """
+    if key in _MEANT:
+        return _MEANT[key]
     if f"{key}s" in known:
         return f"{key}s"
     paths = list(_paths(FileSettings, ""))
@@ -91,7 +103,8 @@ def _nearest_key(key: str, known: list[str]) -> str:
     if key in elsewhere:
         return elsewhere[key]
     away = elsewhere.get(find_nearest(key, elsewhere, similarity=_TYPO_SIMILARITY), "")
-    return find_nearest(key, known, similarity=_TYPO_SIMILARITY) or away or find_nearest(key, known)
+    near = find_nearest(key, known, similarity=_TYPO_SIMILARITY)
+    return near or away or find_nearest(key, known, similarity=_LEAST_SIMILARITY)
 
 
 def _keys_beside(location: Location) -> list[str]:

@@ -125,7 +125,5 @@ def _check_address(url: str) -> Address:
         if not os.access(path, os.R_OK):
             raise StoreError(f"store: {name} {path} cannot be read")
     if find_spec("redis") is None:
-        raise StoreError(
-            "store: redis:// needs its client library: pip install 'refold[redis]'"
-        )
+        raise StoreError("store: redis:// needs its client library: pip install 'refold[redis]'")
     return address

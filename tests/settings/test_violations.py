@@ -18,7 +18,13 @@ from tests.builders.settings import PLAIN, assert_refused
         ("port: 1\n", 1, "nearest valid key is 'listen.port'"),
         ("max_body_byte: 1\n", 1, "nearest valid key is 'listen.max_body_bytes'"),
         ("upstream: {}\n", 1, "nearest valid key is 'upstreams'"),
-        ("zzzz: 1\n", 1, "unknown key 'zzzz'; the nearest valid key is"),
+        ("thresholds: {}\n", 1, "unknown key 'thresholds'; the nearest valid key is 'policies.*.trigger'"),
+        ("policies: {p: {window: 1}}\n", 1, "nearest valid key is 'models.*.context'"),
+        ("recal: tool\n", 1, "nearest valid key is 'policies.*.recall'"),
+        ("tenant: []\n", 1, "nearest valid key is 'tenants'"),
+        ("preset: adaptiv\n", 1, "nearest valid key is 'policies.*.preset'"),
+        ("log_level: debug\n", 1, "nearest valid key is 'log'"),
+        ("zzzz: 1\n", 1, "unknown key 'zzzz'; valid keys here: listen, admin, "),
     ],
 )
 def test_an_unknown_key_is_reported_with_the_nearest_valid_one(

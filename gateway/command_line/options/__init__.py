@@ -10,11 +10,13 @@ from typing import Final
 from gateway import __version__
 from gateway.command_line.options import doctor, operating, replay
 from gateway.command_line.options.command import (
-    UPSTREAM_HELP,
     CommandOptions,
     add_commands,
+    add_config,
     add_json,
     add_settings,
+    add_upstream,
+    parse_given,
     parse_model,
 )
 from gateway.settings import Log, Settings, SettingsFile, load_settings, read_settings_file
@@ -77,11 +79,11 @@ Give it the options that `refold serve` was started with, or its process.
 exit status: 0 if it is well, 1 if not, 2 for wrong usage or settings
 """
 _MODELS: Final = """\
-With NAME: its window, where that comes from, and the thresholds of its policy.
-Without: the sources of windows and what each holds. Nothing is sent, unless
---ask is given.
+With NAME: its window, where that comes from, and the thresholds of its policy;
+of several, one after the other (with --json in a list, "models"). Without: the
+sources of windows and what each holds. Nothing is sent, unless --ask is given.
 
-exit status: 0, 1 if the window of NAME is unknown, 2 for wrong usage or
+exit status: 0, 1 if the window of a NAME is unknown, 2 for wrong usage or
 settings
 """
 _DEMO: Final = """\
@@ -114,7 +116,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(given)
     if options.command == "serve" and options.watch and not options.config:
         parsers["serve"].error("--watch needs the --config FILE that it is to watch")
-    if options.command == "models" and options.ask and options.name is None:
+    if options.command == "models" and options.ask and not options.names:
         parsers["models"].error("--ask needs the NAME of a model")
     return options
 
@@ -225,7 +227,7 @@ def name_worker(options: argparse.Namespace) -> str:
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="settings file (YAML)")
+    parser.add_argument("file", metavar="FILE", type=parse_given, help="settings file (YAML)")
     parser.add_argument(
         "--model",
         metavar="NAME",
@@ -237,10 +239,10 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", type=parse_model, help="a model, as clients name it"
+        "names", metavar="NAME", nargs="*", type=parse_model, help="a model, as clients name it"
     )
-    parser.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
-    parser.add_argument("--upstream", metavar="URL", help=UPSTREAM_HELP)
+    add_config(parser)
+    add_upstream(parser)
     parser.add_argument("--ask", action="store_true", help="ask the upstreams for their lists of models")
     add_json(parser)
 
@@ -250,7 +252,7 @@ def _add_tenants(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="print the names in the settings")
     purging = actions.add_parser("purge", help="delete everything of one tenant", description=_PURGE)
     for action in (listing, purging):
-        action.add_argument("--config", metavar="FILE", help="settings file (YAML)")
+        add_config(action)
         action.set_defaults(upstream=None)
     add_json(listing)
     purging.add_argument("name", metavar="NAME", help="a tenant, or key:HASH for a caller without a name")

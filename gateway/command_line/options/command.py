@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-UPSTREAM_HELP: Final = "base URL of the model API; replaces the upstreams of the file"
+_UPSTREAM: Final = "base URL of the model API; replaces the upstreams of the file"
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,17 @@ class CommandOptions:
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
+    parser.add_argument("--config", metavar="FILE", type=parse_given, help="settings file (YAML); optional")
+
+
+def add_upstream(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--upstream", metavar="URL", type=parse_given, help=_UPSTREAM)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Those that choose the settings of a gateway, as `serve` has them."""
     add_config(parser)
-    parser.add_argument("--upstream", metavar="URL", help=UPSTREAM_HELP)
+    add_upstream(parser)
     parser.add_argument("--host", metavar="HOST", help="address to listen on; default: 127.0.0.1")
     parser.add_argument("--port", metavar="N", type=int, help="port to listen on; default: 8080")
     parser.add_argument(
@@ -58,6 +62,15 @@ def add_commands(
         )
         command.add(made[word])
     return made
+
+
+def parse_given(text: str) -> str:
+    """Raises ArgumentTypeError for the empty text that an unset variable of a shell leaves: it would mean the
+    built-in settings, which somebody who names a file or an upstream does not want.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty: is a variable unset?")
+    return text
 
 
 def parse_model(name: str) -> str:
