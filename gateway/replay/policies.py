@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from pydantic import ValidationError
+
 from gateway.core.policy import Policy
 from gateway.replay.errors import ReplayError
 from gateway.settings import HookTargets, ModelRule, Settings, Traces
@@ -23,7 +25,7 @@ def choose_settings(settings: Settings, names: Sequence[str], window: int | None
     """By the name of each policy: one of the settings file, or else a preset.
 
     window: of every model; None for what the settings and the bundled table say. Raises ReplayError for a
-    policy that does not exist.
+    policy that does not exist, or a window that no model has.
     """
     plain = _without_outside(settings, window)
     if not names:
@@ -36,7 +38,7 @@ def _without_outside(settings: Settings, window: int | None) -> Settings:
         name: replace(each, api_key=None, key_owner=None, discover=False)
         for name, each in settings.upstreams.items()
     }
-    rules = (ModelRule(match="*", context=window),) if window is not None else ()
+    rules = (_make_rule(window),) if window is not None else ()
     return replace(
         settings,
         store="memory:",
@@ -46,6 +48,14 @@ def _without_outside(settings: Settings, window: int | None) -> Settings:
         tenants=(),
         models=(*rules, *settings.models),
     )
+
+
+def _make_rule(window: int) -> ModelRule:
+    try:
+        return ModelRule(match="*", context=window)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ReplayError(f"--window {window} {why}") from error
 
 
 def _with_policy(settings: Settings, policy: Policy) -> Settings:

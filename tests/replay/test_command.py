@@ -68,6 +68,7 @@ def test_wrong_usage_ends_with_status_2_and_one_sentence(tmp_path: Path) -> None
     for arguments, words in (
         ([str(tmp_path / "missing")], "there is no such file"),
         ([str(path), "--policy", "nope"], "no policy 'nope'"),
+        ([str(path), "--window", "500"], "--window 500 is a number of tokens, so 128K is written 128000"),
         ([str(path), "--price", "nobody-knows"], "no price is known for 'nobody-knows'"),
     ):
         status, output, errors = _run(tmp_path, *arguments)
