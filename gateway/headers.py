@@ -292,7 +292,8 @@ class UpstreamHead:
 def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
     """The end-to-end headers of a request, with the upstream's own credential if it has one.
 
-    Anthropic's paths take the credential as `x-api-key`, all others as a bearer token.
+    Anthropic's paths take the credential as `x-api-key`, all others as a bearer token. A path of no format,
+    such as `/models`, is Anthropic's at an upstream that speaks Messages only.
     """
     key = upstream.api_key
     dropped = _NOT_FORWARDED | _find_connection_options(raw)
@@ -305,7 +306,8 @@ def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str
     )
     if key is not None:
         secret = key.get_secret_value()
-        if guess_format(path) == "messages":
+        name = guess_format(path)
+        if name == "messages" or (name is None and upstream.formats == {"messages"}):
             headers["x-api-key"] = secret
         else:
             headers["Authorization"] = f"Bearer {secret}"

@@ -232,8 +232,23 @@ async def test_a_port_that_others_can_reach_is_announced_loudly(tmp_path: Path) 
     config.write_text("listen: {host: 0.0.0.0}\n")
     shown = run_command("check", str(config), cwd=tmp_path)
     assert "open to everybody who can reach it" in shown.stderr
-    config.write_text("listen: {host: 0.0.0.0}\ntenants: [{name: a, keys: [sk-a]}]\n")
+    tenants = "tenants: [{name: a, keys: [sk-a], upstream: default}]\n"
+    config.write_text(f"listen: {{host: 0.0.0.0}}\n{tenants}")
     assert "open to everybody" not in run_command("check", str(config), cwd=tmp_path).stderr
+
+
+def test_the_key_of_a_tenant_that_leaves_is_announced_and_does_not_leave_to_two(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.yaml"
+    config.write_text("tenants:\n  - {name: a, keys: [sk-a], upstream: default}\n")
+    shown = run_command("check", str(config), cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "keys of these tenants are sent to api.openai.com:443 as the credential: a." in shown.stderr
+    config.write_text("tenants:\n  - {name: a, keys: [sk-a]}\n")
+    for words in (("check", str(config)), ("serve", "--config", str(config), "--port", "0")):
+        refused = run_command(*words, cwd=tmp_path)
+        assert refused.returncode == 2 and "Traceback" not in refused.stderr
+        assert "gateway.yaml:2: tenants[0].keys: would be sent" in refused.stderr
+        assert "api.anthropic.com:443 and to api.openai.com:443" in refused.stderr
 
 
 def test_help_names_both_commands(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ _TIME_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 _PATH: Final = "/v1/models"
 # By default a page of Anthropic's list holds 20 models. Its key needs a version header.
 _MESSAGES_QUERY: Final = "?limit=1000"
-_MESSAGES_PATH: Final = "/v1/messages"
 _MESSAGES_VERSION: Final = (b"anthropic-version", b"2023-06-01")
 
 
@@ -156,11 +155,10 @@ def _parse(data: bytes, encoding: str) -> dict[str, Limits]:
 
 def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
     """Those of a request for the list of models. received: of a client, used where we have no key."""
-    is_for_messages = _speaks_messages_only(upstream)
     sent = received if upstream.api_key is None else ()
-    headers = make_upstream_headers(sent, upstream, _MESSAGES_PATH if is_for_messages else _PATH)
+    headers = make_upstream_headers(sent, upstream, _PATH)
     own = [*make_internal_headers(headers.items()), (b"Accept", b"application/json")]
-    if is_for_messages and "anthropic-version" not in headers:
+    if _speaks_messages_only(upstream) and "anthropic-version" not in headers:
         own.append(_MESSAGES_VERSION)
     return tuple(own)
 

@@ -95,8 +95,9 @@ class Admission:
         self._routes: Lru[HeadKey, Route] = Lru(_ROUTES_BYTES)
 
     def admit(self, head: RequestHead) -> Route:
-        """Raises RequestRefused: 401 for an unknown key, 400 for a path that leaves the upstream's base URL,
-        403 for a path or a web page that must not use the upstream's key, 426 for a WebSocket.
+        """Raises RequestRefused: 401 for an unknown key, 400 for a path that leaves the base URL and for
+        a key that would go to a stranger, 403 for a path or a web page that must not use the upstream's
+        key, 426 for a WebSocket.
         """
         key = head.head_key
         route = self._routes.get(key)
@@ -110,7 +111,7 @@ class Admission:
         if headers.get(hdrs.UPGRADE, "").lower() == "websocket":
             raise RequestRefused(426, "WebSocket is not supported; use HTTP.")
         tenant = self._tenancy.identify(headers, path)
-        upstream = self._upstreams.choose(tenant, path)
+        upstream = self._upstreams.choose(tenant, path, headers)
         if upstream.api_key is not None:
             self._check_use_of_key(head, upstream)
         is_understood = head.method == hdrs.METH_POST and headers.get(X_GATEWAY_BYPASS) != "1"

@@ -4,7 +4,7 @@ The steps of a file: `document` (YAML with line numbers, references replaced) ->
 `schema` and `policy_schema`) -> `presets` and `crosscheck` -> `effective`. `load` runs them.
 """
 
-from gateway.settings.crosscheck import is_loopback
+from gateway.settings.crosscheck import is_loopback, list_reached, name_provider
 from gateway.settings.diagnostics_schema import Log, Traces
 from gateway.settings.document import SettingsFile, read_settings_file
 from gateway.settings.effective import Quota, Settings, TenantSettings, UpstreamSettings
@@ -51,7 +51,9 @@ __all__ = [
     "describe_exposure",
     "fingerprint",
     "is_loopback",
+    "list_reached",
     "load_settings",
+    "name_provider",
     "read_settings_file",
     "render_summary",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.settings.crosscheck import points_at
+from gateway.settings.crosscheck import list_takers, name_provider, points_at
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
@@ -19,6 +19,7 @@ _VARIABLES: Final = (
 )
 # About two wrong letters. A cluster sets others, such as GATEWAY_SERVICE_HOST, for a service of that name.
 _TYPO_SIMILARITY: Final = 0.85
+_SHOWN_TENANTS: Final = 3
 # The wire formats of the two APIs that are built in.
 _SPOKEN: Final[Mapping[str, tuple[FormatName, ...]]] = {
     "api.openai.com": ("chat", "responses"),
@@ -45,6 +46,7 @@ def find_warnings(
         *_misled_formats(settings, document),
         *_unread_variables(env),
         *_vain_recalls(settings, document),
+        *_leaving_keys(settings, document),
     ]
     if not names_upstream:
         found += _clients_variables(settings, env)
@@ -58,6 +60,22 @@ def _vain_recalls(settings: FileSettings, document: Document) -> Iterator[Proble
         if policy.recall != "off" and not policy.originals.keep:
             text = f"policies.{name}: recall: {policy.recall} finds nothing, because originals.keep is false"
             yield Problem(document.find_origin(("policies", name, "originals", "keep")), text)
+
+
+def _leaving_keys(settings: FileSettings, document: Document) -> Iterator[Problem]:
+    """Upstreams that get the keys of tenants. With two providers for one tenant the settings are refused."""
+    takers = {tenant.name: list_takers(settings, tenant) for tenant in settings.tenants}
+    for name, section in settings.upstreams.items():
+        tenants = [tenant for tenant, names in takers.items() if name in names]
+        if tenants:
+            more = f" and {len(tenants) - _SHOWN_TENANTS} more" if len(tenants) > _SHOWN_TENANTS else ""
+            yield Problem(
+                document.find_origin(("upstreams", name, "base_url")),
+                f"upstreams.{name} has no `api_key`, so the keys of these tenants are sent to "
+                f"{name_provider(section.base_url)} as the credential: "
+                f"{', '.join(tenants[:_SHOWN_TENANTS])}{more}. If they are keys of this gateway and not of "
+                f"that provider, give the upstream its `api_key`",
+            )
 
 
 def _unused_rules(settings: FileSettings, document: Document) -> Iterator[Problem]:

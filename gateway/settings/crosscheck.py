@@ -3,15 +3,15 @@
 import ipaddress
 import socket
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
-from gateway.settings.schema import FileSettings, Listen
-from gateway.settings.tenant_schema import fingerprint_key
+from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName, Listen
+from gateway.settings.tenant_schema import TenantSection, fingerprint_key
 from gateway.settings.violations import find_nearest, render_location
 
 DEFAULT_POLICY = "default"
@@ -26,6 +26,7 @@ def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
         _duplicate_tenants,
         _duplicate_keys,
         _homeless_keys,
+        _shared_out_keys,
         _open_relay,
         _open_admin,
         _own_address,
@@ -115,6 +116,39 @@ def _homeless_keys(settings: FileSettings) -> Iterator[_Finding]:
             yield ("tenants", index, "api_key"), "needs the tenant's `upstream`, which this credential is for"
 
 
+def _shared_out_keys(settings: FileSettings) -> Iterator[_Finding]:
+    """Each of two providers could use at the other what is a key there, or a key of this gateway."""
+    for index, tenant in enumerate(settings.tenants):
+        takers = list_takers(settings, tenant)
+        providers = {name_provider(settings.upstreams[name].base_url) for name in takers}
+        if len(providers) > 1:
+            yield (
+                ("tenants", index, "keys"),
+                f"would be sent as credentials to {' and to '.join(sorted(providers))}, because their "
+                f"upstreams have no `api_key`; give them one, or name the tenant's `upstream`",
+            )
+
+
+def list_takers(settings: FileSettings, tenant: TenantSection) -> list[str]:
+    """The upstreams, by name, that get a key of this tenant as the caller's credential."""
+    upstreams = settings.upstreams
+    if tenant.api_key is not None:
+        return []
+    if tenant.upstream is not None:
+        reached = [tenant.upstream] if tenant.upstream in upstreams else []
+    else:
+        reached = list_reached({name: each.formats for name, each in upstreams.items()})
+    return [name for name in reached if upstreams[name].api_key is None]
+
+
+def list_reached(formats: Mapping[str, Collection[FormatName]]) -> list[str]:
+    """The upstreams that get requests of callers who name none: the first of each wire format. The others
+    are for summaries, and for tenants. formats: of each upstream, by its name.
+    """
+    firsts = [next((name for name in formats if each in formats[name]), None) for each in WIRE_FORMATS]
+    return [name for name in formats if name in firsts]
+
+
 def _open_relay(settings: FileSettings) -> Iterator[_Finding]:
     if settings.tenants or is_loopback(settings.listen.host):
         return
@@ -177,6 +211,12 @@ def points_at(base_url: str, listen: Listen) -> bool:
     if port != listen.port:
         return False
     return host == listen.host.lower() or host == socket.gethostname().lower() or _is_both_local(host, listen)
+
+
+def name_provider(base_url: str) -> str:
+    """Host and port of a URL that has been checked: keys for one of them are not meant for another."""
+    parts = urlsplit(base_url)
+    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
 def _is_both_local(host: str, listen: Listen) -> bool:

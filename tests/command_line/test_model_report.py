@@ -67,7 +67,8 @@ async def test_a_rule_is_named_with_its_line(tmp_path: Path) -> None:
 async def test_policies_of_all_tenants_are_shown(tmp_path: Path) -> None:
     text = (
         "policies: {p: {preset: opencode}, off: {compaction: {auto: false}}, unused: {}}\n"
-        "tenants: [{name: a, keys: [k], policy: p}, {name: b, keys: [l], policy: 'off'}]\n"
+        "tenants: [{name: a, keys: [k], policy: p, upstream: default}, "
+        "{name: b, keys: [l], policy: 'off', upstream: default}]\n"
     )
     report = await describe_model(load(tmp_path, text), "gpt-4o")
     assert "policy   p, preset opencode\n    soft" in report.text
@@ -76,7 +77,8 @@ async def test_policies_of_all_tenants_are_shown(tmp_path: Path) -> None:
 
 
 async def test_a_tenants_own_rule_is_shown_for_it(tmp_path: Path) -> None:
-    text = "tenants: [{name: a, keys: [k], models: [{match: 'gpt-4o*', context: 32000, policy: p}]}]\n"
+    rules = "[{match: 'gpt-4o*', context: 32000, policy: p}]"
+    text = f"tenants: [{{name: a, keys: [k], upstream: default, models: {rules}}}]\n"
     report = await describe_model(load(tmp_path, f"policies: {{p: {{}}}}\n{text}"), "gpt-4o")
     assert "  tenant   a: 32,000 tokens, from its own rule with match 'gpt-4o*'" in report.text
     assert "policy   p, preset adaptive" in report.text and "policy   default" not in report.text

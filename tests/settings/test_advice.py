@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import load_settings
-from tests.builders.settings import PLAIN, TENANT, load_text
+from tests.builders.settings import KEYED, PLAIN, TENANT, load_text
 
 
 def warn(folder: Path, rules: str) -> list[str]:
@@ -49,10 +49,10 @@ def test_a_recall_without_originals_is_named(tmp_path: Path, policy: str, named:
 
 def test_a_rule_of_a_tenant_that_is_never_used_is_named(tmp_path: Path) -> None:
     rules = "[{match: '*', context: 8000}, {match: 'qwen*', context: 9000}]"
-    text = f"{PLAIN}models: [{{match: '*', context: 9000}}]\n{TENANT}    models: {rules}\n"
+    text = f"{KEYED}models: [{{match: '*', context: 9000}}]\n{TENANT}    models: {rules}\n"
     (warning,) = load_text(tmp_path, text).warnings
     assert str(warning).endswith(
-        "f.yaml:7: tenants[0].models[1] is never used: "
+        "f.yaml:9: tenants[0].models[1] is never used: "
         "tenants[0].models[0] fits the same models and comes first"
     )
 
@@ -138,6 +138,37 @@ def test_what_a_warning_says_to_write_is_valid(tmp_path: Path) -> None:
         assert load_text(tmp_path, f"{text}    {formats}\n  {other}\n").warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (PLAIN + TENANT, "x.example:443 as the credential: a."),
+        (PLAIN + TENANT + "    upstream: default\n", "x.example:443 as the credential: a."),
+        (
+            PLAIN + "".join(["tenants:\n", *(f"  - {{name: t{at}, keys: [k{at}]}}\n" for at in range(5))]),
+            "as the credential: t0, t1, t2 and 2 more.",
+        ),
+    ],
+)
+def test_an_upstream_that_gets_the_keys_of_tenants_is_named(tmp_path: Path, text: str, named: str) -> None:
+    (warning,) = map(str, load_text(tmp_path, text).warnings)
+    assert "f.yaml:2: upstreams.default has no `api_key`" in warning and named in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        KEYED + TENANT,
+        PLAIN + TENANT + "    upstream: default\n    api_key: own\n",
+        # No request of a tenant goes to the second one.
+        KEYED + "  other: {base_url: 'https://y.example'}\n" + TENANT,
+    ],
+)
+def test_an_upstream_that_gets_no_key_of_a_tenant_is_not_named(tmp_path: Path, text: str) -> None:
+    assert load_text(tmp_path, text).warnings == ()
+
+
+_VARIABLES = ("TEAM_A_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "REDIS_PASSWORD")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -146,5 +177,5 @@ def test_settings_that_the_documents_show_are_valid_and_sensible(name: str, tmp_
     shown = re.findall(r"^ *```yaml\n(.*?)^ *```", (ROOT / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert shown
     for text in shown:
-        settings = load_text(tmp_path, textwrap.dedent(text), {"TEAM_A_KEY": "k", "REDIS_PASSWORD": "p"})
+        settings = load_text(tmp_path, textwrap.dedent(text), dict.fromkeys(_VARIABLES, "k"))
         assert settings.warnings == ()

@@ -106,6 +106,43 @@ def test_what_a_tenant_has_of_its_own_must_fit(tmp_path: Path, line: str, expect
     assert_refused(tmp_path, f"{PLAIN}{TENANT}    {line}\n", 6, expected)
 
 
+_TWO = (
+    "upstreams:\n  a: {base_url: 'http://127.0.0.1:8001/v1', formats: [chat]}\n"
+    "  b: {base_url: 'http://127.0.0.1:8002/v1', formats: [messages]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        (TENANT.replace("k1", "hunter2"), 3, "api.anthropic.com:443 and to api.openai.com:443, because"),
+        (
+            _TWO + TENANT,
+            6,
+            "tenants[0].keys: would be sent as credentials to 127.0.0.1:8001 and to 127.0.0.1",
+        ),
+    ],
+)
+def test_a_key_of_a_tenant_must_not_go_to_two_providers(
+    tmp_path: Path, text: str, line: int, expected: str
+) -> None:
+    assert_refused(tmp_path, text, line, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (_TWO.replace("8002", "8001") + TENANT, "one provider with two names"),
+        (_TWO + TENANT + "    upstream: b\n", "the tenant's own upstream"),
+        (_TWO.replace("formats: [chat]", "api_key: k") + TENANT, "the first gets all, and has a key"),
+        (_TWO.replace("[chat]", "[chat], api_key: k") + TENANT, "one gets keys of callers"),
+        (_TWO.replace("[chat]", "[chat, responses, messages]") + TENANT, "the second gets no request"),
+    ],
+)
+def test_a_key_of_a_tenant_may_go_to_one_provider(tmp_path: Path, text: str, why: str) -> None:
+    assert load_text(tmp_path, text), why
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import load_settings
@@ -19,6 +20,10 @@ upstreams:
   late: {base_url: "https://late.test", formats: [chat, messages]}
 """
 _BASE_URLS = ["https://api.test/v1", "http://10.0.0.1:8000", "https://api.test/a/b%2Fc"]
+
+
+def make_headers(**headers: str) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): text for name, text in headers.items()}))
 
 
 @pytest.fixture
@@ -40,12 +45,13 @@ def upstreams(tmp_path: Path) -> Upstreams:
 def test_a_tenant_without_an_upstream_gets_the_first_that_serves_the_format(
     upstreams: Upstreams, path: str, name: str
 ) -> None:
-    assert upstreams.choose(Tenant("t", None, "default"), path).name == name
+    assert upstreams.choose(Tenant("t", None, "default"), path, make_headers()).name == name
 
 
 def test_a_tenants_own_upstream_is_chosen_for_every_path(upstreams: Upstreams) -> None:
     tenant = Tenant("t", "late", "default")
-    assert {upstreams.choose(tenant, path).name for path in ("/v1/messages", "/v1/x")} == {"late"}
+    chosen = {upstreams.choose(tenant, path, make_headers()).name for path in ("/v1/messages", "/v1/x")}
+    assert chosen == {"late"}
 
 
 def test_an_upstream_is_found_by_name(upstreams: Upstreams) -> None:
@@ -56,18 +62,43 @@ def test_an_upstream_is_found_by_name(upstreams: Upstreams) -> None:
 
 def test_a_tenant_with_a_credential_of_its_own_gets_the_upstream_with_that(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
-    text = "tenants:\n  - {name: a, keys: [k], upstream: late, api_key: sk-own}\n  - {name: b, keys: [l]}\n"
+    text = "tenants:\n  - {name: a, keys: [k], upstream: late, api_key: sk-own}\n  - {name: b, keys: [l], upstream: late}\n"
     file.write_text(_TEXT + text, "utf-8")
     settings = load_settings(file, {})
     upstreams = Upstreams(settings)
     tenant, other = list_tenants(settings)
-    own = upstreams.choose(tenant, "/v1/chat/completions")
+    own = upstreams.choose(tenant, "/v1/chat/completions", make_headers())
     assert own.api_key is not None and own.api_key.get_secret_value() == "sk-own"
     assert (own.name, own.base_url, own.key_owner) == ("late", "https://late.test", tenant.id)
     assert upstreams.find("late", tenant.id) is own
     # Elsewhere, and for others, the shared upstream counts.
     assert upstreams.find("chat", tenant.id) is settings.upstreams["chat"]
     assert upstreams.find("late", other.id) is settings.upstreams["late"]
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "name"),
+    [
+        ("/v1/models", "sk-ant-api03-a", "anthropic"),
+        ("/v1/models", "sk-a", "default"),
+        ("/v1/messages", "sk-ant-api03-a", "anthropic"),
+        ("/v1/messages", "of-another-form", "anthropic"),
+        ("/v1/messages", "sk-a", None),
+        ("/v1/messages", "sk-proj-a", None),
+        ("/v1/chat/completions", "sk-a", "default"),
+        ("/v1/chat/completions", "sk-ant-oat01-a", None),
+        ("/v1/models", "of-another-form", None),
+    ],
+)
+def test_the_built_in_upstreams_get_their_own_keys_only(path: str, key: str, name: str | None) -> None:
+    upstreams = Upstreams(load_settings(None, {}))
+    headers = make_headers(Authorization=f"Bearer {key}")
+    try:
+        chosen = upstreams.choose(Tenant("t", None, "default"), path, headers).name
+    except RequestRefused as error:
+        assert (error.status, name) == (400, None)
+    else:
+        assert chosen == name
 
 
 @pytest.mark.parametrize("base_url", _BASE_URLS)
