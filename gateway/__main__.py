@@ -1,26 +1,20 @@
-"""The command line: each command of `gateway`, and its exit status."""
+"""The command line: each command of `gateway`, and its exit status.
+
+Each command imports what it needs, so that `--help` takes no longer than Python itself.
+"""
 
 import argparse
-import asyncio
-import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.command_line.health import find_ill_health
-from gateway.command_line.options import (
-    load_chosen_settings,
-    parse_arguments,
-)
-from gateway.settings import Settings, SettingsError, load_settings, render_summary
-from gateway.store import StoreError, open_store
+from gateway.command_line.options import load_chosen_settings, parse_arguments
 
 if TYPE_CHECKING:
     from gateway.command_line.model_report import ModelReport
+    from gateway.settings import Settings
 
 # As a shell reports a program that Ctrl-C has ended. `serve` ends with 0.
 _INTERRUPTED: Final = 130
@@ -33,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown, or the demo failed; 2 for wrong usage or settings.
     """
     options = parse_arguments(arguments)
+    from gateway.settings import SettingsError
+    from gateway.store import StoreError
+
     try:
         status = _COMMANDS[options.command](options)
         # Not `sys.stdout.flush()`: after `>&-` there is no such stream, which `print` allows for.
@@ -55,13 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # Not imported for the other commands: a health check runs every few seconds.
     from gateway.serving.serve import serve
 
     return serve(options)
 
 
+def _run(options: argparse.Namespace) -> int:
+    from gateway.serving.run import run
+
+    return run(options, os.environ)
+
+
 def _demo(options: argparse.Namespace) -> int:
+    import asyncio
+
     from gateway.demo.play import run_demo
 
     # Slow enough to follow on the page.
@@ -73,6 +77,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 async def _wait_signal() -> None:
     """Returns after SIGTERM or SIGINT."""
+    import asyncio
+    import signal
+
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, ended.set)
@@ -114,7 +121,10 @@ def _models(options: argparse.Namespace) -> int:
     return 0
 
 
-def _make_report(settings: Settings, model: str, *, asks: bool) -> "ModelReport":
+def _make_report(settings: "Settings", model: str, *, asks: bool) -> "ModelReport":
+    import asyncio
+    import logging
+
     from gateway.command_line.model_report import describe_model
 
     # What the book logs about an unknown model is in the report; what an upstream has answered is not.
@@ -137,7 +147,11 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from gateway.serving.serve import warn
+    from gateway.settings import load_settings, render_summary
+    from gateway.store import open_store
 
     settings = load_settings(Path(options.file), os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
@@ -151,7 +165,7 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if report is None or report.is_known else 1
 
 
-def _print_facts(settings: Settings, report: "ModelReport | None") -> None:
+def _print_facts(settings: "Settings", report: "ModelReport | None") -> None:
     from gateway.command_line.console import render_json
     from gateway.command_line.json_reports import list_facts
 
@@ -181,6 +195,8 @@ def _schema(_: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
+    from gateway.command_line.health import find_ill_health
+
     ill_health = find_ill_health(options, os.environ)
     if ill_health is not None:
         print(f"gateway: {ill_health}", file=sys.stderr)
@@ -189,6 +205,7 @@ def _health(options: argparse.Namespace) -> int:
 
 _COMMANDS: Final = {
     "serve": _serve,
+    "run": _run,
     "demo": _demo,
     "doctor": _doctor,
     "models": _models,

@@ -256,6 +256,29 @@ def test_help_names_both_commands(tmp_path: Path) -> None:
     assert shown.returncode == 0 and "serve" in shown.stdout and "check" in shown.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "--version", "serve --help", "run --help", "conversations show --help", "health --help"],
+)
+def test_help_comes_without_what_a_command_needs(words: str, tmp_path: Path) -> None:
+    """Their imports take ten times as long as Python itself."""
+    program = (
+        "import sys\nfrom gateway.__main__ import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+        "    heavy = {'gateway.settings', 'gateway.store', 'asyncio', 'pydantic', 'aiohttp', 'rich'}\n"
+        "    print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program, *words.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, "[]\n") and shown.stdout
+
+
 @pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
 def test_openai_base_url_is_ignored(name: str, tmp_path: Path) -> None:
     shown = run_command("check", os.devnull, cwd=tmp_path, **{name: "http://127.0.0.1:1/v1"})

@@ -79,18 +79,18 @@ def serve(options: argparse.Namespace) -> int:
     settings = source.load()
     set_up_process(settings.log, "supervisor" if options.workers > 1 else "")
     if options.workers == 1:
-        return _run_loop(_run_alone(settings, source, watcher))
-    return _run_loop(_run_supervisor(settings, source, watcher, options))
+        return run_loop(_run_alone(settings, source, watcher))
+    return run_loop(_run_supervisor(settings, source, watcher, options))
 
 
 def _serve_as_worker(options: argparse.Namespace) -> int:
     from gateway.workers.worker import run_worker
 
     set_up_process(parse_first_log(options.first_log), name_worker(options))
-    return _run_loop(run_worker(options))
+    return run_loop(run_worker(options))
 
 
-def _run_loop(main: Coroutine[None, None, int]) -> int:
+def run_loop(main: Coroutine[None, None, int]) -> int:
     try:
         import uvloop
     except ImportError:

@@ -78,7 +78,7 @@ def test_the_log_level_is_one_of_four() -> None:
         parse_arguments(["serve", "--log-level", "loud"])
 
 
-@pytest.mark.parametrize(("word", "nearest"), [("chek", "'check'"), ("model", "'models'"), ("run", None)])
+@pytest.mark.parametrize(("word", "nearest"), [("chek", "'check'"), ("model", "'models'"), ("xyz", None)])
 def test_an_unknown_command_is_answered_with_the_nearest(
     word: str, nearest: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,7 +115,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "demo", "doctor", "models", "check", "top", "conversations", "health"]
+    "command", ["serve", "run", "demo", "doctor", "models", "check", "top", "conversations", "health"]
 )
 def test_the_help_of_each_command_fits_a_terminal_and_names_the_exit_status(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -5,24 +5,24 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway import __version__
-from gateway.command_line.options import doctor, operating, replay
+from gateway.command_line.options import doctor, operating, replay, running
 from gateway.command_line.options.command import (
     CommandOptions,
     add_commands,
     add_config,
     add_json,
+    add_log_level,
     add_settings,
     add_upstream,
     parse_given,
     parse_model,
 )
-from gateway.settings import Log, Settings, SettingsFile, load_settings, read_settings_file
-from gateway.settings.violations import find_nearest
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+if TYPE_CHECKING:
+    from gateway.settings import Log, Settings, SettingsFile
 
 _DESCRIPTION: Final = """\
 A proxy for LLM APIs that compacts conversations before their context window
@@ -30,6 +30,7 @@ is full.
 
 first steps:
   refold demo          see a compaction, without a model and without a key
+  refold run -- CMD    an agent with a gateway of its own: claude, codex, aider …
   refold serve         then set a client's base_url: http://127.0.0.1:8080/v1
   refold models NAME   which window a model has, and when it is compacted
   refold doctor        what is wrong with a set-up, and how to mend it
@@ -121,18 +122,22 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def read_chosen_file(options: argparse.Namespace) -> SettingsFile | None:
+def read_chosen_file(options: argparse.Namespace) -> "SettingsFile | None":
     """None without one. Raises SettingsError."""
+    from gateway.settings import read_settings_file
+
     return read_settings_file(Path(options.config)) if options.config else None
 
 
 def load_chosen_settings(
-    options: argparse.Namespace, env: Mapping[str, str], file: SettingsFile | None = None
-) -> Settings:
+    options: argparse.Namespace, env: Mapping[str, str], file: "SettingsFile | None" = None
+) -> "Settings":
     """Those that the options of a command choose. file: None to read the one that they name.
 
     Raises SettingsError.
     """
+    from gateway.settings import Log, load_settings
+
     settings = load_settings(
         file or read_chosen_file(options),
         env,
@@ -158,7 +163,7 @@ class SettingsSource:
         self._env = env
         self.file: SettingsFile | None = None
 
-    def load(self) -> Settings:
+    def load(self) -> "Settings":
         """Raises SettingsError."""
         file = read_chosen_file(self._options)
         settings = load_chosen_settings(self._options, self._env, file)
@@ -189,15 +194,10 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="reload the settings when their file changes, or a file that it names; SIGHUP does so, too",
     )
-    parser.add_argument(
-        "--log-level",
-        metavar="LEVEL",
-        choices=LOG_LEVELS,
-        help="debug, info, warning or error; debug has a line for each request; default: the settings'",
-    )
+    add_log_level(parser)
 
 
-def render_worker_arguments(options: argparse.Namespace, log: Log) -> list[str]:
+def render_worker_arguments(options: argparse.Namespace, log: "Log") -> list[str]:
     """The options of a `serve` as its workers get them. They hold no secrets: the settings do not.
 
     log: how a worker writes until it has the settings.
@@ -215,8 +215,10 @@ def render_worker_arguments(options: argparse.Namespace, log: Log) -> list[str]:
     return ["serve", *(word for pair in given for word in pair)]
 
 
-def parse_first_log(text: str) -> Log:
+def parse_first_log(text: str) -> "Log":
     """How a worker writes until it has the settings."""
+    from gateway.settings import Log
+
     form, _, level = text.partition(":")
     return Log.model_validate({"format": form, "level": level})
 
@@ -292,6 +294,8 @@ def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str
         parser.print_help(sys.stderr)
         parser.exit(2)
     if not given[0].startswith("-") and given[0] not in _COMMANDS:
+        from gateway.settings.violations import find_nearest
+
         nearest = find_nearest(given[0], _COMMANDS, similarity=_TYPO_SIMILARITY)
         hint = f"; the nearest is '{nearest}'" if nearest else ""
         parser.error(f"there is no command {given[0][:40]!r}{hint}. Commands: {', '.join(_COMMANDS)}")
@@ -299,6 +303,7 @@ def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str
 
 _COMMANDS: Final = {
     "serve": CommandOptions("run the gateway", _SERVE, _add_serve),
+    **running.COMMANDS,
     "demo": CommandOptions("show a compaction, without a model and without a key", _DEMO, _add_demo),
     **doctor.COMMANDS,
     **replay.COMMANDS,

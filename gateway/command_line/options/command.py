@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _UPSTREAM: Final = "base URL of the model API; replaces the upstreams of the file"
 
 
@@ -33,6 +34,15 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", metavar="N", type=int, help="port to listen on; default: 8080")
     parser.add_argument(
         "--admin-port", metavar="N", type=int, help="port for operators (page, API, metrics); default: 8081"
+    )
+
+
+def add_log_level(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        choices=LOG_LEVELS,
+        help="debug, info, warning or error; debug has a line for each request; default: the settings'",
     )
 
 
