@@ -5,6 +5,7 @@ are packed in the package, because tiktoken's own loader downloads them at run t
 """
 
 import lzma
+from functools import cache
 from importlib.resources import files
 from itertools import accumulate, pairwise
 from threading import Lock
@@ -28,30 +29,22 @@ _RANKS = 199_998
 # tiktoken 0.14 panics (a BaseException) on a million spaces, because its regex gives up.
 _SLICE_CHARACTERS = 65_536
 
+_loading = Lock()
+
 
 class Tokenizer:
-    """Safe to use from many threads. The first count loads the ranks if `load` was not called before."""
-
-    def __init__(self) -> None:
-        self._encoding: tiktoken.Encoding | None = None
-        self._lock = Lock()
+    """Safe to use from many threads. All tokenizers of a process share the ranks, loaded with the first count."""
 
     def load(self) -> None:
-        """Takes about 200 ms of CPU, so call it in a thread at start. Calling it again costs nothing."""
-        self._load()
+        """Takes about 200 ms of CPU once a process, so call it in a thread at start."""
+        _load_encoding()
 
     def count(self, text: str) -> int:
         """Counts any string, lone surrogates included. Takes 0.3 s per million tokens, without the GIL."""
-        encoding = self._encoding or self._load()
+        encoding = _load_encoding()
         starts = range(0, len(text), _SLICE_CHARACTERS)
         parts = (text[start : start + _SLICE_CHARACTERS] for start in starts)
         return sum(len(encoding.encode_ordinary(part)) for part in parts)
-
-    def _load(self) -> tiktoken.Encoding:
-        with self._lock:
-            if self._encoding is None:
-                self._encoding = _make_encoding()
-            return self._encoding
 
 
 def count_by_length(text: str) -> int:
@@ -64,6 +57,13 @@ def count_by_length_up(text: str) -> int:
     return (len(text) + 3) // 4
 
 
+def _load_encoding() -> tiktoken.Encoding:
+    # Without the lock, threads that count first would each unpack the ranks.
+    with _loading:
+        return _make_encoding()
+
+
+@cache
 def _make_encoding() -> tiktoken.Encoding:
     return tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=_load_ranks(), special_tokens={})
 
