@@ -11,17 +11,33 @@ from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionTrigger, SummaryKind
 from gateway.originals.removed import RemovalKind
 from gateway.purge.stored import PurgeCount
+from gateway.settings import FormatName
 from gateway.wire.arrays import Fate, SentKind
+
+
+class ClientFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """A wire format that clients may use here. provider: host and port of where it goes.
+
+    key: what a client needs: a key of a `tenant`; its own for the provider, which is passed on (`caller`); or
+    `none`, because the gateway has one.
+    """
+
+    format: FormatName
+    provider: str
+    key: Literal["tenant", "caller", "none"]
 
 
 class GatewayPage(msgspec.Struct, frozen=True, kw_only=True):
     """data_url: where clients find the data port, without `/v1`; null if it does not listen.
+
+    clients: what may be pointed at it, by wire format. A tenant's own upstream may be another one.
 
     texts: `token` if `admin.token` shows the texts of conversations, `policy` if each policy decides.
     """
 
     version: str
     data_url: str | None
+    clients: list[ClientFormat]
     token_required: bool
     texts: Literal["token", "policy"]
 

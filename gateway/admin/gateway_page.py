@@ -1,14 +1,14 @@
 """What the gateway says about itself on the admin port."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from aiohttp import web
 from yarl import URL
 
 from gateway import __version__
-from gateway.admin.answers import GatewayPage
-from gateway.settings import Settings
+from gateway.admin.answers import ClientFormat, GatewayPage
+from gateway.settings import FormatName, Settings, name_provider
 
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 
@@ -21,10 +21,12 @@ class GatewayFacts:
         self.port = 0
 
     def show(self, request: web.Request) -> GatewayPage:
-        has_token = self._find_settings().admin.token is not None
+        settings = self._find_settings()
+        has_token = settings.admin.token is not None
         return GatewayPage(
             version=__version__,
             data_url=self._find_data_url(request),
+            clients=[_describe_clients(settings, name) for name in settings.served_formats],
             token_required=has_token,
             texts="token" if has_token else "policy",
         )
@@ -39,3 +41,13 @@ class GatewayFacts:
         except ValueError:
             # A `Host` that is none.
             return None
+
+
+def _describe_clients(settings: Settings, name: FormatName) -> ClientFormat:
+    upstream = settings.choose_upstream(name)
+    own_key: Literal["caller", "none"] = "caller" if upstream.api_key is None else "none"
+    return ClientFormat(
+        format=name,
+        provider=name_provider(upstream.base_url),
+        key="tenant" if settings.tenants else own_key,
+    )

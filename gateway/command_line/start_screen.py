@@ -58,8 +58,7 @@ def render_start_screen(settings: Settings, places: Places) -> str:
     """Without secrets."""
     origin = f"http://{_show_host(settings.listen.host)}:{places.port}"
     lines = [
-        ("clients", f"base_url {origin}/v1"),
-        ("", f"Claude Code and Anthropic SDKs: {origin}, without /v1"),
+        *zip(("clients", ""), _list_addresses(settings, origin), strict=False),
         ("admin", _describe_admin(settings, places.admin_port)),
         *list_what_it_does(settings),
         ("models", _describe_windows(settings, places)),
@@ -74,6 +73,15 @@ def render_start_screen(settings: Settings, places: Places) -> str:
             *(f"  {name:{_WIDTH}}{text}" for name, text in lines),
         ]
     )
+
+
+def _list_addresses(settings: Settings, origin: str) -> Iterator[str]:
+    """For the clients whose formats an upstream supports."""
+    formats = settings.served_formats
+    if "chat" in formats or "responses" in formats:
+        yield f"base_url {origin}/v1"
+    if "messages" in formats:
+        yield f"Claude Code and Anthropic SDKs: {origin}, without /v1"
 
 
 def _list_first_steps(settings: Settings, places: Places, origin: str) -> Iterator[tuple[str, str]]:

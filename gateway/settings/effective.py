@@ -3,7 +3,7 @@
 Values only. Secrets are `SecretStr`, which only `get_secret_value()` reveals.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import SecretStr
@@ -13,6 +13,7 @@ from gateway.settings.diagnostics_schema import Embeddings, Log, Traces
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.schema import (
+    WIRE_FORMATS,
     Admin,
     Bounds,
     Cache,
@@ -108,6 +109,13 @@ class Settings:
     warnings: tuple[Problem, ...] = ()
     # "FILE:LINE" of each rule in `models`.
     model_origins: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def served_formats(self) -> Sequence[FormatName]:
+        """Those that an upstream supports."""
+        return [
+            name for name in WIRE_FORMATS if any(name in each.formats for each in self.upstreams.values())
+        ]
 
     def choose_upstream(self, format_name: str | None) -> UpstreamSettings:
         """The first that supports the wire format; the first of all for no format, or if none supports it."""

@@ -24,9 +24,37 @@ async def test_clients_are_told_where_the_data_port_is(more: str, has_token: boo
     assert shown == {
         "version": __version__,
         "data_url": root_url,
+        "clients": [
+            {"format": name, "provider": f"127.0.0.1:{toy.port}", "key": "caller"}
+            for name in ("chat", "responses", "messages")
+        ],
         "token_required": has_token,
         "texts": "token" if has_token else "policy",
     }
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "expected"),
+    [
+        ("formats: [messages]", "", [("messages", "caller")]),
+        ("formats: [chat], api_key: own", "", [("chat", "none")]),
+        (
+            "formats: [chat, responses]",
+            "tenants: [{name: a, keys: [k]}]\n",
+            [("chat", "tenant"), ("responses", "tenant")],
+        ),
+    ],
+)
+async def test_clients_are_told_which_formats_and_keys_there_are(
+    keys: str, more: str, expected: list[tuple[str, str]]
+) -> None:
+    async with ToyUpstream() as toy:
+        settings = make_settings(toy, more=ADMIN_WITHOUT_TOKEN + more)
+        async with running_gateway(
+            settings.replace("discover: false", f"discover: false, {keys}")
+        ) as gateway:
+            shown = await get_json(gateway, "/v1/gateway")
+    assert [(each["format"], each["key"]) for each in shown["clients"]] == expected
 
 
 @asynccontextmanager

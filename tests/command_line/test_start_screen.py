@@ -46,6 +46,21 @@ def test_the_screen_says_where_to_point_a_client_and_where_things_are() -> None:
     assert max(map(len, screen.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(
+    ("formats", "shown"),
+    [
+        ("[chat]", ["  clients   base_url http://127.0.0.1:1234/v1"]),
+        ("[messages]", ["  clients   Claude Code and Anthropic SDKs: http://127.0.0.1:1234, without /v1"]),
+    ],
+)
+def test_only_clients_whose_formats_are_supported_are_told_where_to_go(
+    tmp_path: Path, formats: str, shown: list[str]
+) -> None:
+    settings = load_text(tmp_path, PLAIN.replace("}", f", formats: {formats}}}"))
+    lines = render_start_screen(settings, PLACES).splitlines()
+    assert [line for line in lines if "base_url" in line or "Claude Code and" in line] == shown
+
+
 def test_the_request_can_be_pasted() -> None:
     words = read_request(render_start_screen(load_settings(None, {}), PLACES))
     assert words[0] == "curl" and "http://127.0.0.1:1234/v1/chat/completions" in words

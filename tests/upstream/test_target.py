@@ -62,7 +62,10 @@ def test_an_upstream_is_found_by_name(upstreams: Upstreams) -> None:
 
 def test_a_tenant_with_a_credential_of_its_own_gets_the_upstream_with_that(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
-    text = "tenants:\n  - {name: a, keys: [k], upstream: late, api_key: sk-own}\n  - {name: b, keys: [l], upstream: late}\n"
+    text = (
+        "tenants:\n  - {name: a, keys: [k], upstream: late, api_key: sk-own}\n"
+        "  - {name: b, keys: [l], upstream: late}\n"
+    )
     file.write_text(_TEXT + text, "utf-8")
     settings = load_settings(file, {})
     upstreams = Upstreams(settings)
