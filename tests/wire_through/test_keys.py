@@ -273,6 +273,24 @@ async def test_the_models_of_a_conversation_are_asked_for_where_it_goes() -> Non
     assert set(list_askers(anthropic)) == {f"Bearer {ANTHROPIC}".encode()}
 
 
+@pytest.mark.parametrize("summarizer", ["default", "anthropic"])
+async def test_a_summary_at_another_upstream_carries_no_key_of_the_caller(summarizer: str) -> None:
+    """Each of the two has the other make its summaries. Neither has a key of its own."""
+    path, key = ("/v1/messages", ANTHROPIC) if summarizer == "default" else ("/v1/chat/completions", PROJECT)
+    more = (
+        'models: [{match: "m", context: 3000}]\n'
+        f"policies: {{default: {{summary: {{upstream: {summarizer}}}}}}}\n"
+    )
+    async with opening_pair(more=more) as pair:
+        messages = [{"role": ("user", "assistant")[at % 2], "content": "word " * 300} for at in range(11)]
+        body = json.dumps({"model": "m", "max_tokens": 100, "messages": messages}).encode()
+        await ask(pair.port, render_request(path, body, [("Authorization", f"Bearer {key}"), VERSION]))
+        other = pair.openai if summarizer == "default" else pair.anthropic
+        assert any(b"<conversation>" in seen.body for seen in other.received)
+        sent = b"".join(b"".join(each) for seen in other.received for each in seen.head.headers)
+    assert key.encode() not in sent
+
+
 def list_askers(upstream: RawUpstream) -> list[bytes]:
     """The keys that this upstream was asked for its models with; at the start it is asked without one."""
     asked = [seen.head for seen in upstream.received if seen.target.startswith(b"/v1/models")]
