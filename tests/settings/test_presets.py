@@ -171,7 +171,9 @@ def test_utilization_summarizes_with_the_small_model_of_the_family(
 
 def test_an_unknown_preset_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     text = "policies:\n  p:\n    preset: rollin\n"
-    assert_refused(tmp_path, text, 3, "unknown preset; the nearest is 'rolling', and the presets are adaptive, ")
+    assert_refused(
+        tmp_path, text, 3, "unknown preset; the nearest is 'rolling', and the presets are adaptive, "
+    )
     assert_refused(tmp_path, text, 3, ", rolling")
     assert_refused(tmp_path, text.replace("rollin", "adaptiv"), 3, "the nearest is 'adaptive'")
     assert_refused(tmp_path, text.replace("rollin", "zzz"), 3, "unknown preset; the presets are adaptive, ")
