@@ -86,7 +86,7 @@ class Row:
 
 async def run_trial(client: Client, folder: Path) -> Row:
     """Toy, gateway, tap and client, on real sockets, in a folder of their own."""
-    errand = _make_errand(client, folder / "project" / "notes")
+    errand = make_errand(client, folder / "project" / "notes")
     toy = ToyUpstream(window=client.window, rules=client.rules)
     toy.reply = errand.reply
     started = time.monotonic()
@@ -102,10 +102,10 @@ async def run_trial(client: Client, folder: Path) -> Row:
     return _Account(client, toy, tap, errand).row(counts, tuple(finished), seconds)
 
 
-def _make_errand(client: Client, notes: Path) -> Errand:
+def make_errand(client: Client, notes: Path, steps: int = _STEPS) -> Errand:
     size = Size(
         turns=client.turns,
-        steps=_STEPS // client.turns if client.has_tools else 0,
+        steps=steps // client.turns if client.has_tools else 0,
         file_tokens=int(_FILE_SHARE * client.window),
         reply_tokens=int(_REPLY_SHARE * client.window),
     )

@@ -15,7 +15,8 @@ from openai import AsyncOpenAI, OpenAI
 _PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 _READ = {"name": "read_note", "description": "Read one file.", "parameters": _PARAMETERS}
 _SYSTEM = {"role": "system", "content": "You read notes and report what they say."}
-_ENDPOINT = {"base_url": os.environ["GATEWAY_URL"], "api_key": os.environ["GATEWAY_KEY"]}
+# Without an address in the code, OPENAI_BASE_URL holds.
+_ENDPOINT = {"base_url": os.environ.get("GATEWAY_URL"), "api_key": os.environ["GATEWAY_KEY"]}
 
 _KEPT_MESSAGES = 40
 _KEPT_STEPS = 20
