@@ -57,6 +57,10 @@ class ActivityBook:
         """From now on. What was spent before stays as it was counted."""
         self._find_price = find_price
 
+    def find_price(self, turn: Turn) -> Price | None:
+        """By the prices that hold now."""
+        return self._find_price(turn.model, turn.upstream.name, turn.owner)
+
     # What happens
 
     def note_request(self, turn: Turn, plan: Plan, usage: Usage | None) -> NotedRequest:
@@ -145,9 +149,7 @@ class ActivityBook:
         if trust_usage(usage) is None:
             return ExtraMoney()
         activity = self._find_entry(turn).activity
-        money = count_extra_call(
-            activity, usage, self._find_price(turn.model, turn.upstream.name, turn.owner)
-        )
+        money = count_extra_call(activity, usage, self.find_price(turn))
         self._note_change(turn.conversation_id)
         return money
 
@@ -273,7 +275,7 @@ class ActivityBook:
 
     def _choose_price(self, entry: Entry, turn: Turn) -> Price | None:
         if entry.find_price is not self._find_price or turn.model != entry.activity.model:
-            entry.price = self._find_price(turn.model, turn.upstream.name, turn.owner)
+            entry.price = self.find_price(turn)
             entry.find_price = self._find_price
         return entry.price
 

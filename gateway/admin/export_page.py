@@ -15,6 +15,7 @@ from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
+from gateway.core.money import Price
 
 # Raised when a reader of this version would misunderstand the lines.
 VERSION: Final = 1
@@ -48,7 +49,7 @@ class ExportPage:
         if newest is None:
             raise AdminRefusal(409, NOT_IN_MEMORY)
         log_view(request, known.id, "export")
-        received = newest.turn.received
+        received, limits = newest.turn.received, newest.turn.limits
         first = {
             "type": _TYPE,
             "version": VERSION,
@@ -56,6 +57,8 @@ class ExportPage:
             "id": known.id,
             "model": known.model,
             "format": received.format.name,
+            "limits": {"context": limits.context, "input": limits.input, "output": limits.output},
+            "price": _list_price(self._sources.activity.find_price(newest.turn)),
         }
         lines: list[Sequence[bytes]] = [
             (msgspec.json.encode(first),),
@@ -80,6 +83,18 @@ def _list_pieces(lines: Sequence[Sequence[bytes]]) -> Iterator[bytes]:
             for start in range(0, len(part), _PIECE_BYTES):
                 yield part[start : start + _PIECE_BYTES].translate(_ONE_LINE)
         yield b"\n"
+
+
+def _list_price(price: Price | None) -> dict[str, float | None] | None:
+    """As a rule about models names them."""
+    if price is None:
+        return None
+    return {
+        "input": price.input,
+        "cached": price.cached_input,
+        "write": price.cache_write,
+        "output": price.output,
+    }
 
 
 def _render(kind: str, row: msgspec.Struct) -> bytes:

@@ -4,6 +4,7 @@ import argparse
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from gateway.replay.money import Pricing
 from gateway.replay.playing import PlayedSource, count_processes, play_all
 from gateway.replay.policies import choose_settings
 from gateway.replay.report import SIMULATED, ReplayReport, make_json
-from gateway.replay.sources import FoundSources, find_sources
+from gateway.replay.sources import FoundSources, find_sources, list_rules
 from gateway.replay.svg import Panel, render_svg
 from gateway.replay.tables import render_policies, render_sessions
 from gateway.replay.timeline import list_events
@@ -56,11 +57,12 @@ def run_replay(options: argparse.Namespace, env: Mapping[str, str], console: Con
 
 
 def _play(options: argparse.Namespace, env: Mapping[str, str], errors: Console) -> ReplayReport:
+    begun = time.monotonic()
     settings = load_settings(Path(options.config) if options.config else None, env)
+    sources = find_sources([Path(name) for name in options.files])
+    settings = replace(settings, models=(*settings.models, *list_rules(sources.found)))
     choices = choose_settings(settings, options.policies, options.window)
     pricing = _choose_pricing(settings, options.price)
-    begun = time.monotonic()
-    sources = find_sources([Path(name) for name in options.files])
     _warn_of_unreadable(sources, errors)
     with _open_progress(errors) as progress:
         task = progress.add_task("replay", total=sum(source.size_bytes for source in sources.found))

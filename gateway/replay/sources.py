@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.replay.errors import NotARecording, ReplayError
-from gateway.replay.readers import opencode, request_log
+from gateway.replay.readers import gateway_export, opencode, request_log
 from gateway.replay.readers.document import RecordedFile, parse_file
 from gateway.replay.recognition import find_reader
 from gateway.replay.recording import Recording
+from gateway.settings import ModelRule
 
 _SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".har", ".log", ".txt"})
+# That of an export has some names and numbers.
+_LONGEST_FIRST_LINE_BYTES: Final = 1 << 16
 _NUMBER: Final = re.compile(r"(\d+)")
 
 
@@ -56,6 +59,17 @@ def read_source(source: Source, model: str) -> Recording:
     """model: of recordings that name none. Raises NotARecording."""
     documents = [_parse(path) for path in source.files]
     return find_reader(documents[0]).read(_join(documents), model)
+
+
+def list_rules(sources: Sequence[Source]) -> list[ModelRule]:
+    """What exports say about the windows and prices of their models."""
+    rules = (gateway_export.read_rule(_read_first_line(source.files[0])) for source in sources)
+    return [rule for rule in rules if rule is not None]
+
+
+def _read_first_line(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline(_LONGEST_FIRST_LINE_BYTES)
 
 
 def _find_named(path: Path) -> Source:

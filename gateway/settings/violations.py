@@ -16,7 +16,7 @@ from gateway.settings.section import find_element, find_section
 
 # About one or two wrong letters in a key of usual length.
 _TYPO_SIMILARITY = 0.75
-# Below it, a suggestion would be a guess: `log_level` is still near to `log`, and `thresholds` not to `traces`.
+# Below it, a suggestion would be a guess: `log_level` is near to `log`, `thresholds` not to `traces`.
 _LEAST_SIMILARITY = 0.5
 
 _TOKEN_COUNTS = ("context", "input", "output")

@@ -1,5 +1,6 @@
 """A conversation as lines, from a running gateway to a replay of it."""
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -8,6 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.replay.sources import find_sources, read_source
+from tests.hostile.process import run_command
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import run_session
@@ -48,6 +50,35 @@ async def test_a_replay_reads_what_is_exported(tmp_path: Path, caplog: pytest.Lo
     assert json.loads(requests[-1].body) == json.loads(session.request(len(session) - 1))
     assert requests[0].usage is not None
     assert f"texts shown: conversation={run.conversation} what=export to=127.0.0.1" in caplog.messages
+
+
+async def test_a_replay_of_an_export_keeps_window_price_and_totals(tmp_path: Path) -> None:
+    """Without the settings of the gateway that it comes from."""
+    session = make_session(30, 3)
+    price = "{input: 3, cached: 1, output: 15}"
+    policies = "policies: {default: {economy: 0}}\n"
+    async with ToyUpstream(window=16_000) as toy:
+        toy.reply = lambda request: session.reply(0)
+        async with running_gateway(make_settings(toy, price=price, more=_ADMIN + policies)) as gateway:
+            run = await run_session(session, gateway.base_url, toy)
+            await gateway.settle()
+            url = f"http://127.0.0.1:{gateway.admin_port}/api/v1/conversations/{run.conversation}"
+            async with (
+                aiohttp.ClientSession(headers=_HEADERS) as client,
+                client.get(f"{url}/export") as export,
+                client.get(url) as shown,
+            ):
+                path, row = tmp_path / "export.ndjson", await shown.json()
+                path.write_bytes(await export.read())
+    replayed = await asyncio.to_thread(run_command, "replay", str(path), "--json", cwd=tmp_path)
+    assert replayed.returncode == 0, replayed.stderr
+    (result,) = json.loads(replayed.stdout)["policies"]
+    sums, cost = result["sums"], result["cost"]
+    assert (sums["window"], sums["requests"], cost["unpriced_requests"]) == (16_000, row["requests"], 0)
+    assert sums["compactions"] == row["compactions"] > 0
+    assert sums["received"] == pytest.approx(row["total_received_tokens"], rel=0.05)
+    assert sums["sent"] == pytest.approx(row["total_sent_tokens"], rel=0.2)
+    assert cost["with_usd"] > 0
 
 
 @pytest.mark.parametrize("admin", ["admin: {port: 0}\n", _ADMIN])

@@ -5,8 +5,11 @@ The requests are cut from the body as from a transcript; where a cut has as many
 recorded requests, that one's usage is used.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+from pydantic import ValidationError
 
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.errors import NotARecording
@@ -21,10 +24,13 @@ from gateway.replay.readers.document import (
 )
 from gateway.replay.readers.request_log import guess_path
 from gateway.replay.recording import RESPONSES_PATH, RecordedRequest, RecordedUsage, Recording
+from gateway.settings import ModelRule
 
 KIND: Final = "gateway export"
 TYPE: Final = "gateway.export"
 VERSION: Final = 1
+# What a pattern for names of models understands in another way.
+_SPECIAL: Final = re.compile(r"([*?\[])")
 _OF_THE_MODEL: Final = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call"})
 
 
@@ -49,6 +55,21 @@ def read(document: RecordedFile, model: str) -> Recording:
     )
 
 
+def read_rule(first_line: bytes) -> ModelRule | None:
+    """The window and the price that the model had where the conversation took place."""
+    fields = find_fields(first_line)
+    if fields is None or find_text(fields, "type") != TYPE:
+        return None
+    limits, model = find_value(fields, "limits"), find_text(fields, "model")
+    try:
+        return ModelRule(
+            match=_SPECIAL.sub(r"[\1]", model or ""), price=find_value(fields, "price"), **(limits or {})
+        )
+    except (TypeError, ValidationError):
+        # From an earlier version, or of a model whose name no pattern can have.
+        return None
+
+
 def _read_usages(lines: Sequence[RecordedFields]) -> dict[int, RecordedUsage]:
     """By the number of messages of a request."""
     found = {}
@@ -56,9 +77,10 @@ def _read_usages(lines: Sequence[RecordedFields]) -> dict[int, RecordedUsage]:
         if find_text(line, "type") != "request":
             continue
         messages, prompt = find_value(line, "messages"), find_value(line, "prompt_tokens")
-        # Behind a compaction the upstream has counted what was sent, not what came.
-        is_plain = find_text(line, "plan") == "passthrough"
-        if isinstance(messages, int) and isinstance(prompt, int) and prompt > 0 and is_plain:
+        if find_text(line, "plan") != "passthrough":
+            # The upstream has counted what was sent; what came is the gateway's own estimate.
+            prompt = find_value(line, "received")
+        if isinstance(messages, int) and isinstance(prompt, int) and prompt > 0:
             output = find_value(line, "output_tokens")
             found[messages] = RecordedUsage(prompt, output if isinstance(output, int) else None)
     return found

@@ -41,10 +41,12 @@ def test_fields_beside_the_messages_stay() -> None:
     assert json.loads(request.body) == body
 
 
-def test_usage_behind_a_compaction_is_not_that_of_what_came() -> None:
-    point = {"type": "request", "messages": 1, "prompt_tokens": 9, "output_tokens": 2}
+def test_behind_a_compaction_the_size_is_that_of_what_came() -> None:
+    point = {"type": "request", "messages": 1, "received": 70, "prompt_tokens": 9, "output_tokens": 2}
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
-    assert _read(body, point | {"plan": "pivot"})[0].usage is None
+    usage = _read(body, point | {"plan": "pivot"})[0].usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.output_tokens) == (70, 2)
     usage = _read(body, point | {"plan": "passthrough"})[0].usage
     assert usage is not None
     assert (usage.prompt_tokens, usage.output_tokens) == (9, 2)
