@@ -10,13 +10,14 @@ from typing import Final, Literal, NamedTuple
 # RFC 9112 §7.1.1: an extension has a name, and may have a value, which may be quoted.
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 _QUOTED: Final = rb"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"
-_EXTENSIONS: Final = rb'(?:;%b++(?:=(?:%b++|"%b"))?)*+' % (_TOKEN, _TOKEN, _QUOTED)
+# Not `(?:…)*+`: before 3.11.5, `re` keeps half of its last round.
+_EXTENSIONS: Final = rb'(?>(?:;%b++(?:=(?:%b++|"%b"))?)*)' % (_TOKEN, _TOKEN, _QUOTED)
 _BEGUN_EXTENSION: Final = rb';(?:%b*|%b+=(?:%b*|"%b\\?))' % (_TOKEN, _TOKEN, _TOKEN, _QUOTED)
 # Fifteen digits are more bytes than any client sends, and fit into 64 bits.
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})%b\r\n" % _EXTENSIONS)
 _BEGINNING_OF_SIZE_LINE: Final = re.compile(
     rb"[0-9A-Fa-f]{0,15}|[0-9A-Fa-f]{1,15}%b(?:%b|\r)?"
-    % (_EXTENSIONS.replace(b")*+", b")*"), _BEGUN_EXTENSION)
+    % (_EXTENSIONS.replace(b"(?>", b"(?:").replace(b")*+", b")*"), _BEGUN_EXTENSION)
 )
 _LINE_END: Final = b"\r\n"
 # Longer size lines with extensions, and longer trailers, have no use.

@@ -29,8 +29,11 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _SEPARATORS: Final = re.compile(rb"[ \t\r\n,]*+")
 _KEY: Final = re.compile(rb'\s*+"((?:[^"\\]++|\\.)*+)"\s*+:\s*+', re.DOTALL)
 # Escapes of surrogates, as many as follow each other.
-_SURROGATES: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})*+")
-_PAIRS: Final = re.compile(rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++")
+# Before 3.11.5, `re` keeps half of the last round of `(?:…)*+` if there is a repetition inside: so none is.
+_HEX: Final = rb"[0-9a-fA-F]"
+_HALF: Final = rb"\\u[dD][89a-fA-F]%b%b" % (_HEX, _HEX)
+_SURROGATES: Final = re.compile(rb"%b(?:%b)*+" % (_HALF, _HALF))
+_PAIRS: Final = re.compile(rb"(?:\\u[dD][89abAB]%b%b\\u[dD][c-fC-F]%b%b)++" % (_HEX, _HEX, _HEX, _HEX))
 _ESCAPE_BYTES: Final = 6
 # A client that cuts a text inside an emoji does so once or twice in a message.
 _MOST_HALVES: Final = 10_000

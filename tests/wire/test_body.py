@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.errors import BeyondBounds, Unreadable
@@ -255,6 +255,8 @@ _NESTED = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=5), _NESTED, max_size=4), st.sampled_from([None, 1]))
+# Python 3.11.2 finds half of a pair behind the whole one.
+@example({"": "\U00010000\ud800\ud800"}, None)
 def test_the_places_of_an_object_hold_its_values(value: dict[str, Any], indent: int | None) -> None:
     raw = json.dumps(value, indent=indent).encode()
     found = {key: json.loads(raw[place.start : place.end]) for key, place in place_fields(raw).items()}

@@ -14,7 +14,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 _END: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 # Blank lines and comments before an event. They belong to none, and a keep-alive must not wait for the next.
-_LEADING: Final = re.compile(rb"(?:(?::[^\r\n]*+)?+(?:\r\n|\n|\r(?!\n)))++")
+# Not `(?:…)++`: before 3.11.5, `re` keeps half of its last round.
+_LEADING: Final = re.compile(rb"(?>(?:(?::[^\r\n]*+)?+(?:\r\n|\n|\r(?!\n)))+)")
 # The longest end, without its last byte: so much of the end may have been seen already.
 _OVERLAP_BYTES: Final = 3
 
