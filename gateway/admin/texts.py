@@ -1,7 +1,7 @@
 """Who may read the texts of conversations through the admin port, and the log of every such view.
 
 Texts are bodies, summaries and originals. They are shown to those who have `admin.token`; without one, only
-of conversations whose policy allows it.
+of conversations for which `show_texts` of the policy allows it.
 """
 
 import logging
@@ -13,7 +13,6 @@ from aiohttp import web
 from gateway.activity.record import ConversationActivity
 from gateway.admin.answers import TextsAllowed
 from gateway.admin.problems import AdminRefusal
-from gateway.core.policy import Policy
 from gateway.logs.fields import name_fields
 from gateway.settings import Admin
 
@@ -23,23 +22,23 @@ log = logging.getLogger("gateway.admin")
 PEER_HEADER: Final = "X-Gateway-Peer"
 _REFUSED: Final = (
     "texts of conversations are not shown: set admin.token (or GATEWAY_ADMIN_TOKEN), or "
-    "policies.NAME.show_texts in the policy of the conversation"
+    "policies.NAME.show_texts: true in the policy of the conversation"
 )
 _UNKNOWN: Final = "-"
 
 
 class TextAccess:
-    """find_admin: the settings of the admin port as they are now. find_policy: of a conversation; None if
-    its tenant is not configured any more.
+    """find_admin: the settings of the admin port as they are now. is_open: whether texts of a conversation
+    are shown without a token.
     """
 
     def __init__(
         self,
         find_admin: Callable[[], Admin],
-        find_policy: Callable[[ConversationActivity], Policy | None],
+        is_open: Callable[[ConversationActivity], bool],
     ) -> None:
         self._find_admin = find_admin
-        self._find_policy = find_policy
+        self._is_open = is_open
 
     @property
     def needs_token(self) -> bool:
@@ -47,10 +46,7 @@ class TextAccess:
 
     def describe(self, conversation: ConversationActivity | None) -> TextsAllowed:
         """conversation: None if only its records are left."""
-        if self.needs_token:
-            return TextsAllowed(allowed=True, reason=None)
-        policy = self._find_policy(conversation) if conversation is not None else None
-        if policy is not None and policy.show_texts:
+        if self.needs_token or (conversation is not None and self._is_open(conversation)):
             return TextsAllowed(allowed=True, reason=None)
         return TextsAllowed(allowed=False, reason=_REFUSED)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.core.policy import Policy
-from gateway.settings import Settings, TenantSettings, UpstreamSettings, describe_exposure
+from gateway.settings import Settings, TenantSettings, UpstreamSettings, describe_exposure, shows_texts
 from gateway.settings.summary import show_store
 
 
@@ -19,7 +19,7 @@ def list_facts(settings: Settings) -> dict[str, Any]:
         "store": show_store(settings.store),
         "retention_days": settings.retention.days,
         "upstreams": [_list_upstream(upstream) for upstream in settings.upstreams.values()],
-        "policies": [_list_policy(name, policy) for name, policy in settings.policies.items()],
+        "policies": [_list_policy(settings, name, policy) for name, policy in settings.policies.items()],
         "rules": list_rules(settings),
         "tenants": list_tenant_facts(settings),
         "warnings": list_warnings(settings),
@@ -67,7 +67,7 @@ def _list_upstream(upstream: UpstreamSettings) -> dict[str, Any]:
     }
 
 
-def _list_policy(name: str, policy: Policy) -> dict[str, Any]:
+def _list_policy(settings: Settings, name: str, policy: Policy) -> dict[str, Any]:
     return {
         "name": name,
         "preset": policy.name,
@@ -75,6 +75,7 @@ def _list_policy(name: str, policy: Policy) -> dict[str, Any]:
         "prune": policy.prune,
         "commands": policy.commands,
         "show_texts": policy.show_texts,
+        "shows_texts": shows_texts(settings, policy),
         "economy": policy.economy,
         "recall": policy.recall,
     }

@@ -1,6 +1,6 @@
 """What `refold serve` prints once it listens: where clients go, how to see that it works, what it does.
 
-At most 15 lines with the built-in settings, each at most 100 columns wide unless an address is long.
+At most 16 lines with the built-in settings, each at most 100 columns wide unless an address is long.
 """
 
 import json
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gateway.reporting.reporter import COMPACTED
 from gateway.settings import FormatName, Settings, UpstreamSettings
-from gateway.settings.summary import describe_tenants, list_what_it_does, show_store
+from gateway.settings.summary import describe_tenants, describe_texts, list_what_it_does, show_store
 
 # A listener on all addresses is reached on this machine at its loopback address.
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -61,6 +61,7 @@ def render_start_screen(settings: Settings, places: Places) -> str:
         *zip(("clients", ""), _list_addresses(settings, origin), strict=False),
         ("admin", _describe_admin(settings, places.admin_port)),
         *list_what_it_does(settings),
+        ("texts", describe_texts(settings)),
         ("models", _describe_windows(settings, places)),
         ("tenants", describe_tenants(settings)),
         *([("workers", f"{places.workers} processes on one port")] if places.workers > 1 else []),

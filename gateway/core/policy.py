@@ -52,6 +52,7 @@ Protects = Literal["results", "everything"]
 RideMode = Literal["auto", "never"]
 # Who looks up what was summarized: the model, by a tool of the gateway's, or the gateway by itself.
 RecallMode = Literal["off", "tool", "auto"]
+ShowTexts = bool | Literal["auto"]
 # How old turns are replaced: by a model's summary, by a digest of quotes, or dropped.
 Method = Literal["model", "digest", "drop"]
 
@@ -305,8 +306,9 @@ class Policy:
         bool, Doc("Carry out '/compact [instructions]' sent as a user message, and answer it.")
     ] = False
     show_texts: Annotated[
-        bool, Doc("Show texts of its conversations on the admin port without an admin.token, too.")
-    ] = False
+        ShowTexts,
+        Doc("Show texts on the admin port without an admin.token: auto: on loopback without tenants."),
+    ] = "auto"
     session_summary: Annotated[
         bool,
         Doc("Keep files, commands, to-dos and titles of a session to show; needs originals.keep."),

@@ -71,13 +71,11 @@ async def run_demo(
 
 
 def _make_settings(upstream: str) -> Settings:
-    """On free ports, in memory. The page shows texts, as the demo's are not secret, and money."""
+    """On free ports, in memory. The page shows money."""
     settings = load_settings(None, {}, upstream=upstream, port=0, admin_port=0)
-    policies = {name: replace(policy, show_texts=True) for name, policy in settings.policies.items()}
     return replace(
         settings,
         store="memory:",
-        policies=policies,
         models=(*settings.models, ModelRule(match=MODEL, price=_PRICE)),
         model_origins=(*settings.model_origins, "the demo"),
     )

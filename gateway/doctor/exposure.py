@@ -5,7 +5,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.doctor.finding import Diagnosis, note_ok, warn
-from gateway.settings import Settings, describe_exposure, is_loopback
+from gateway.settings import Settings, describe_exposure, is_loopback, shows_texts
+from gateway.settings.summary import is_for_this_machine_only
 
 _SUBJECT: Final = "exposure"
 _SHORTEST_TOKEN: Final = 16
@@ -34,8 +35,12 @@ def examine_exposure(settings: Settings) -> Iterator[Diagnosis]:
 
 def _examine_token(settings: Settings) -> Iterator[Diagnosis]:
     token = settings.admin.token
-    shown = ", ".join(name for name, policy in settings.policies.items() if policy.show_texts)
-    if token is None and shown:
+    shown = ", ".join(name for name, policy in settings.policies.items() if shows_texts(settings, policy))
+    if token is None and shown and is_for_this_machine_only(settings):
+        yield note_ok(
+            _SUBJECT, "admin port: without a token; it shows texts of conversations on this machine"
+        )
+    elif token is None and shown:
         what = f"admin port: without a token, and `show_texts` shows texts of conversations by policy {shown}"
         yield warn(_SUBJECT, what, _NEW_TOKEN)
     elif token is None:

@@ -23,7 +23,7 @@ from gateway.settings.schema import (
     Listen,
     Retention,
 )
-from gateway.settings.summary import describe_exposure, render_summary
+from gateway.settings.summary import describe_exposure, render_summary, shows_texts
 from gateway.settings.tenant_schema import fingerprint
 
 __all__ = [
@@ -56,4 +56,5 @@ __all__ = [
     "name_provider",
     "read_settings_file",
     "render_summary",
+    "shows_texts",
 ]

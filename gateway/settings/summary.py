@@ -17,6 +17,7 @@ def render_summary(settings: Settings) -> str:
         ("listen", f"{settings.listen.host}:{settings.listen.port}"),
         ("store", f"{show_store(settings.store)}, kept for {settings.retention.days:g} days"),
         *list_what_it_does(settings),
+        ("texts", describe_texts(settings)),
         ("models", f"rules: {len(settings.models)}"),
         ("tenants", describe_tenants(settings)),
         *(("tenant", _describe_tenant(tenant)) for tenant in settings.tenants),
@@ -36,6 +37,31 @@ def describe_exposure(settings: Settings) -> str | None:
         f"so a caller needs no key of yours. Each made-up key is a tenant of its own, and is read and "
         f"planned for{spent}. Set `tenants`, or listen on 127.0.0.1, or let only your clients reach the port"
     )
+
+
+def is_for_this_machine_only(settings: Settings) -> bool:
+    """Whether both ports listen on loopback addresses, for one person's clients."""
+    hosts = (settings.listen.host, settings.admin.host)
+    return not settings.tenants and all(map(is_loopback, hosts))
+
+
+def shows_texts(settings: Settings, policy: Policy) -> bool:
+    """Whether the admin port shows texts of conversations with this policy to those without a token."""
+    if policy.show_texts == "auto":
+        return is_for_this_machine_only(settings)
+    return policy.show_texts
+
+
+def describe_texts(settings: Settings) -> str:
+    """Who sees texts of conversations, and how to change that."""
+    shown = [name for name, policy in settings.policies.items() if shows_texts(settings, policy)]
+    if settings.admin.token is not None:
+        return "shown to those who have the admin.token (page, commands)"
+    if not shown:
+        return "not shown (page, commands): this needs an admin.token, or show_texts: true in a policy"
+    who = "on this machine" if is_for_this_machine_only(settings) else "without a token"
+    off = ", ".join(f"{name}: {{show_texts: false}}" for name in shown)
+    return f"shown {who} (page, commands); off: policies: {{{off}}}"
 
 
 def list_what_it_does(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -93,10 +119,7 @@ def _describe_routes(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _describe_policy(policy: Policy) -> str:
     switched_off = [name for name, on in (("auto", policy.auto), ("prune", policy.prune)) if not on]
-    switched_on = [
-        name for name, on in (("commands", policy.commands), ("show_texts", policy.show_texts)) if on
-    ]
-    switches = [*(f"{name} off" for name in switched_off), *(f"{name} on" for name in switched_on)]
+    switches = [*(f"{name} off" for name in switched_off), *(["commands on"] if policy.commands else [])]
     # Without automatic compaction it decides nothing.
     economy = [f"economy {policy.economy:g}"] if policy.auto and policy.economy else []
     recall = [f"recall {policy.recall}"] if policy.recall != "off" else []

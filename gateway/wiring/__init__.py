@@ -18,8 +18,7 @@ from gateway.admin.texts import TextAccess
 from gateway.admin.worker_activity import WorkerActivity
 from gateway.admin.worker_socket import WorkerAdmin
 from gateway.admin.worker_stream import WorkerStream
-from gateway.core.policy import Policy
-from gateway.settings import Settings
+from gateway.settings import Settings, shows_texts
 from gateway.state.conversation_traces import find_newest_head
 from gateway.store.stores import Stores
 from gateway.tenants import Policies, find_tenant
@@ -113,11 +112,13 @@ def _make_sources(
 
 
 def _make_text_access(current: Current) -> TextAccess:
-    def find_policy(conversation: ConversationActivity) -> Policy | None:
+    def is_open(conversation: ConversationActivity) -> bool:
         settings = current.generation.settings
         tenant = find_tenant(settings, conversation.owner)
         if tenant is None:
-            return None
-        return Policies(settings).choose(tenant, conversation.upstream, conversation.model)
+            # It is not configured any more.
+            return False
+        policy = Policies(settings).choose(tenant, conversation.upstream, conversation.model)
+        return shows_texts(settings, policy)
 
-    return TextAccess(lambda: current.generation.settings.admin, find_policy)
+    return TextAccess(lambda: current.generation.settings.admin, is_open)

@@ -14,6 +14,7 @@ from tests.toy.sessions import SESSION, TASK, play
 from tests.toy.upstream import ToyUpstream
 
 _SHOWS = "policies: {default: {show_texts: true}}\n"
+_HIDES = "policies: {default: {show_texts: false}}\n"
 _NO_TOKEN = "admin: {port: 0}\n"
 
 
@@ -76,7 +77,9 @@ async def test_a_session_is_shown_as_json_and_as_markdown_with_its_diffs() -> No
     assert [row["title"] for row in listed["conversations"]] == [TASK] == [shown["title"]]
 
 
-@pytest.mark.parametrize(("more", "status"), [(_NO_TOKEN, 403), (_NO_TOKEN + _SHOWS, 200)])
+@pytest.mark.parametrize(
+    ("more", "status"), [(_NO_TOKEN + _HIDES, 403), (_NO_TOKEN + _SHOWS, 200), (_NO_TOKEN, 200)]
+)
 async def test_texts_are_shown_where_the_policy_allows_it(more: str, status: int) -> None:
     async with ToyUpstream(window=64_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         identity = await play(gateway, SESSION)

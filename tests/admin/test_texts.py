@@ -105,6 +105,57 @@ async def test_without_a_token_only_a_policy_that_says_so_shows_texts() -> None:
     assert shown.headers["Cache-Control"] == "no-store"
 
 
+@asynccontextmanager
+async def open_laptop(more: str = "") -> AsyncIterator[tuple[RunningGateway, DocumentedAPI, str]]:
+    """A gateway for one person, without a token and without tenants, and a compacted conversation."""
+    async with (
+        ToyUpstream(window=8_000) as toy,
+        running_gateway(make_settings(toy, more=ADMIN_WITHOUT_TOKEN + more)) as gateway,
+    ):
+        identity = await talk(gateway, "red")
+        await gateway.settle()
+        yield gateway, await open_documented_api(f"http://127.0.0.1:{gateway.admin_port}", ""), identity
+
+
+async def test_on_loopback_without_tenants_texts_and_titles_are_shown() -> None:
+    async with open_laptop() as (_, api, identity):
+        shown = await show_original(api, identity)
+        page = (await api.call("showConversation", names={"id": identity})).json()
+        (row,) = (await api.call("listConversations")).json()["conversations"]
+    assert shown.status == 200 and (_WORD % "red").encode() in shown.body
+    assert page["texts"] == {"allowed": True, "reason": None}
+    assert row["title"] == "We followed the task"
+
+
+async def test_a_policy_that_says_no_hides_texts_on_loopback_too() -> None:
+    async with open_laptop("policies: {default: {show_texts: false}}\n") as (_, api, identity):
+        assert (await show_original(api, identity)).status == 403
+        (row,) = (await api.call("listConversations")).json()["conversations"]
+    assert row["title"] is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "rebound.example:8081"},
+        {"Host": "127.0.0.1.rebound.example"},
+        {"Origin": "http://rebound.example"},
+        {"Origin": "http://127.0.0.1:3000"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_page_of_another_site_is_shown_no_text_without_a_token(headers: dict[str, str]) -> None:
+    """Also one whose name leads to this machine now."""
+    async with open_laptop() as (gateway, api, identity):
+        digest = await find_digest(api, identity)
+        for path in ("", f"/{identity}", f"/{identity}/originals/{digest}", f"/{identity}/summaries"):
+            url = f"http://127.0.0.1:{gateway.admin_port}/api/v1/conversations{path}"
+            async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as answer:
+                assert answer.status == 403 and _WORD % "red" not in await answer.text()
+
+
 async def test_a_token_shows_all_texts_to_those_who_have_it() -> None:
     async with open_office(ADMIN) as (api, found):
         assert [(await show_original(api, each)).status for each in found.values()] == [200, 200]

@@ -24,8 +24,15 @@ def test_a_short_token(tmp_path: Path) -> None:
 
 def test_texts_that_are_shown_without_a_token(tmp_path: Path) -> None:
     policies = "policies: {default: {}, open: {show_texts: true}, bare: {show_texts: true}}\n"
-    _, found = examine(tmp_path, PLAIN + policies)
+    _, found = examine(tmp_path, PLAIN + TENANT + policies)
     assert found.level == "warning" and "by policy open, bare" in found.what
+
+
+def test_texts_that_are_shown_on_this_machine_only(tmp_path: Path) -> None:
+    _, found = examine(tmp_path, PLAIN)
+    assert found.level == "ok" and "it shows texts of conversations on this machine" in found.what
+    _, hidden = examine(tmp_path, PLAIN + "policies: {default: {show_texts: false}}\n")
+    assert hidden.level == "ok" and "it shows no texts" in hidden.what
 
 
 def test_a_key_that_travels_unencrypted(tmp_path: Path) -> None:

@@ -106,11 +106,11 @@ async def test_parts_join_to_the_whole() -> None:
     assert {part["at"] for part in parts} == {whole["at"]}
 
 
-async def test_texts_need_a_token_or_a_policy() -> None:
-    session = make_session(2, 3)
+async def test_texts_are_not_shown_where_the_policy_hides_them() -> None:
+    session, more = make_session(2, 3), "admin: {port: 0}\npolicies: {default: {show_texts: false}}\n"
     async with (
         ToyUpstream() as toy,
-        running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
+        running_gateway(make_settings(toy, more=more)) as gateway,
     ):
         run = await run_session(session, gateway.base_url, toy)
         url = f"http://127.0.0.1:{gateway.admin_port}/api/v1/conversations/{run.conversation}/messages"

@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.page.browser import (
+    HIDING,
     OPEN,
-    TOKENLESS,
     Look,
     Scheme,
     check_accessibility,
@@ -105,7 +105,7 @@ async def test_an_unknown_conversation_leads_back_to_the_overview(browser: Brows
 async def test_without_a_token_or_a_policy_that_shows_them_texts_are_refused_and_numbers_shown(
     browser: Browser,
 ) -> None:
-    async with opened(browser, more=TOKENLESS) as (toy, gateway, page):
+    async with opened(browser, more=HIDING) as (toy, gateway, page):
         await play(gateway, toy)
         await open_newest(page)
         notices = page.get_by_text("Texts of this conversation are not shown.")

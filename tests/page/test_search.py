@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.page.browser import OPEN, TOKENLESS, Look, Scheme, check_accessibility, looking, requires_chromium
+from tests.page.browser import HIDING, OPEN, Look, Scheme, check_accessibility, looking, requires_chromium
 from tests.page.material import LONG, WINDOW, opened, play
 from tests.page.test_conversation import open_newest
 from tests.toy.gateway import make_settings, running_gateway
@@ -35,7 +35,7 @@ async def test_a_folded_message_is_found_by_its_words(browser: Browser) -> None:
 
 
 async def test_where_texts_are_refused_nothing_can_be_searched(browser: Browser) -> None:
-    async with opened(browser, more=TOKENLESS) as (toy, gateway, page):
+    async with opened(browser, more=HIDING) as (toy, gateway, page):
         await play(gateway, toy)
         await open_newest(page)
         section = page.get_by_role("region", name="Search removed messages")

@@ -5,7 +5,7 @@ from typing import Final
 from playwright.async_api import Browser, expect
 
 from tests.builders.sessions import ask, call
-from tests.page.browser import TOKENLESS, Look, check_accessibility, requires_chromium
+from tests.page.browser import HIDING, Look, check_accessibility, requires_chromium
 from tests.page.material import opened
 from tests.page.test_modules import call as call_module
 from tests.toy.sessions import SESSION, TASK, play
@@ -62,7 +62,7 @@ async def test_a_session_without_work_says_so_and_newer_work_is_found(browser: B
 
 
 async def test_what_may_not_be_read_is_not_asked_for(browser: Browser) -> None:
-    async with opened(browser, more=TOKENLESS) as (_, gateway, page):
+    async with opened(browser, more=HIDING) as (_, gateway, page):
         await play(gateway, SESSION)
         await page.reload()
         table = page.get_by_role("table", name="Conversations")

@@ -24,6 +24,7 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
         "none to the built-in upstreams",
         "policy    default: preset adaptive, prune off, economy 1",
         "policy    p: preset opencode, prune off, commands on, recall tool",
+        "texts     not shown (page, commands): this needs an admin.token, or show_texts: true in a policy",
         "models    rules: 0",
         "tenants   1",
         "tenant    a: keys: 1, policy default",

@@ -35,8 +35,8 @@ _SHOW: Final = """\
 Its numbers, its newest requests, and its summaries. The text of summaries is
 shown with --texts, and what the session worked on with --summary, as Markdown:
 title, files, commands, open to-dos, last summary. Both where the gateway allows
-it: if admin.token is set, or the policy has show_texts: true. The gateway logs
-that it was read.
+it: on a loopback address without tenants, to those who have the admin.token, or
+where the policy has show_texts: true. The gateway logs that it was read.
 """
 _SEARCH: Final = """\
 Searches the messages that were summarized or pruned, and are not sent any more,

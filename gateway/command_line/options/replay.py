@@ -33,8 +33,8 @@ a file that is no recording
 _EXPORT: Final = """\
 Writes one conversation of a running gateway as a file for `refold replay`: its
 newest body, the numbers of its requests, and its summaries. The gateway shows
-texts only if admin.token is set, or if the policy has show_texts: true, and
-logs that they were read.
+texts on a loopback address without tenants, to those who have the admin.token,
+or where the policy has show_texts: true, and logs that they were read.
 
 examples:
   refold export 3f2a1b0c4d5e6f70 --output session.ndjson
