@@ -1,9 +1,12 @@
 """The array as received beside the array as sent, opened to the original; hostile texts are only texts."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import aiohttp
-from playwright.async_api import Browser, Locator, Page, expect
+import pytest
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from tests.page.browser import OPEN, Look, looking, requires_chromium
 from tests.page.material import LONG, opened, play
@@ -143,3 +146,114 @@ async def test_thousands_of_messages_are_loaded_and_drawn_page_by_page(browser: 
                 await button.click()
                 await expect(items).to_have_count(shown)
             await expect(items.last).to_contain_text("Message 239.")
+
+
+# What JavaScript asks of a value to make text of it.
+_NO_TEXT = {"toString": 1, "valueOf": 1, "toJSON": 1}
+_STRANGE: tuple[object, ...] = (_NO_TEXT, 7, None, True, ["a", _NO_TEXT], {"constructor": None, "length": -1})
+
+
+def make_strange_messages(value: object) -> list[object]:
+    """A value where a text should be, in every field that the page reads, in all three formats."""
+    parts = [
+        {"type": value, "text": value},
+        *({"type": kind, "text": value, "thinking": value} for kind in ("text", "output_text", "thinking")),
+        {"type": "tool_use", "id": value, "name": value, "input": value},
+        {"type": "tool_result", "tool_use_id": value, "content": value, "is_error": value},
+        {"type": "image", "source": {"data": value, "url": value, "media_type": value}},
+        {"type": "image_url", "image_url": {"url": value}},
+    ]
+    calls = [{"id": value, "type": value, "function": {"name": value, "arguments": value}}, value]
+    return [
+        {"role": value, "content": value, "name": value},
+        {"role": "user", "content": value},
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": value, "tool_calls": calls, "refusal": value, "reasoning": value},
+        {"type": "function_call", "name": value, "call_id": value, "arguments": value},
+        {"type": "function_call_output", "call_id": value, "output": value},
+        {"type": "reasoning", "summary": [value, {"text": value}], "encrypted_content": value},
+        value,
+    ]
+
+
+async def read_arrays(page: Page, change: Callable[[dict[str, Any]], None]) -> None:
+    """From now on the page is told other messages than the gateway has, as some format may let them pass."""
+
+    async def answer(route: Route) -> None:
+        response = await route.fetch()
+        told = await response.json()
+        change(told)
+        await route.fulfill(response=response, json=told)
+
+    await page.route("**/messages?*", answer)
+
+
+@pytest.mark.parametrize("value", _STRANGE, ids=repr)
+async def test_a_value_that_is_no_text_hides_no_message(browser: Browser, value: object) -> None:
+    strange = make_strange_messages(value)
+
+    def change(told: dict[str, Any]) -> None:
+        row = {"position": None, "role": value, "fate": "folded", "tokens": 1, "digest": None}
+        told["received"] = [{**row, "message": message} for message in strange]
+        told["sent"] = []
+        told["received"].append(
+            {**row, "role": "user", "message": {"role": "user", "content": "The last one."}}
+        )
+
+    async with opened(browser) as (_, gateway, page):
+        await ask(gateway, [{"role": "user", "content": "Begin."}])
+        await read_arrays(page, change)
+        await open_newest(page)
+        await arrays_of(page).locator(".group").click()
+        lines = arrays_of(page).locator(".group-list > li > button")
+        await expect(lines).to_have_count(len(strange) + 1)
+        await expect(lines.last).to_contain_text("The last one.")
+        for line in await lines.all():
+            await line.click()
+        assert await arrays_of(page).get_by_label("Text", exact=True).count() >= len(strange)
+        await expect(page.get_by_text("This row cannot be shown")).to_have_count(0)
+
+
+async def test_a_row_that_cannot_be_drawn_leaves_the_others(browser: Browser) -> None:
+    """Such as one with values that are nested deeper than a browser can write."""
+    async with opened(browser) as (_, gateway, page):
+        await ask(gateway, [{"role": "user", "content": text} for text in ("First.", "Second.", "Third.")])
+        await page.add_init_script(
+            "const write = JSON.stringify; JSON.stringify = (value, ...more) => {"
+            "  if (value?.is === 'too deep') throw new RangeError('Maximum call stack size exceeded');"
+            "  return write(value, ...more); };"
+        )
+        await page.reload()
+
+        def change(told: dict[str, Any]) -> None:
+            told["received"][1]["message"] = {"role": "user", "content": {"is": "too deep"}}
+
+        await read_arrays(page, change)
+        await open_newest(page)
+        await expect(arrays_of(page).get_by_text("This row cannot be shown")).to_have_count(1)
+        for text in ("First.", "Third."):
+            await expect(arrays_of(page).get_by_text(text).first).to_be_visible()
+        await expect(page.get_by_role("heading", name="Compaction log")).to_be_visible()
+
+
+async def test_what_a_client_sends_as_names_hides_nothing(browser: Browser) -> None:
+    """Whatever of it the gateway lets pass."""
+    async with opened(browser) as (_, gateway, page):
+        messages: list[object] = [
+            {"role": "user", "content": [{"type": "text", "text": _NO_TEXT}]},
+            {"role": "assistant", "content": [{"type": _NO_TEXT, "text": 1}]},
+            {"role": "user", "content": "Go on."},
+        ]
+        body = json.dumps({"model": "<b>m</b>", "messages": messages, "user": _NO_TEXT})
+        headers = {"Authorization": "Bearer sk-toy", "x-gateway-session": "<i>label</i>"}
+        url = f"{gateway.base_url}/chat/completions"
+        async with aiohttp.ClientSession(headers=headers) as client, client.post(url, data=body) as response:
+            assert response.status == 200, await response.read()
+        await expect(page.get_by_role("table", name="Conversations")).to_contain_text("<b>m</b>")
+        await expect(page.get_by_role("link", name="<i>label</i>")).to_be_visible()
+        await open_newest(page)
+        lines = arrays_of(page).get_by_role("button", name="Received")
+        await expect(lines).to_have_count(len(messages))
+        for line in await lines.all():
+            await line.click()
+        await expect(arrays_of(page).get_by_label("Text", exact=True)).to_have_count(len(messages))

@@ -2,8 +2,9 @@
 
 import { html, useState } from "../vendor/htm-preact.js";
 import { sumTokens } from "./alignment.js";
+import { Contained } from "./contained.js";
 import { formatNumberOf, formatTokens } from "./format.js";
-import { previewMessage } from "./message-text.js";
+import { asText, previewMessage } from "./message-text.js";
 import { MessageText } from "./text-block.js";
 
 // What a message that is sent is, in words. A colour goes with each, and never alone.
@@ -35,7 +36,7 @@ function SameRow({ row: { received, sent } }) {
   return html`<li class="pair">
     <div class="side received"><${Line} side="Received" entry=${received} isOpen=${isOpen} onToggle=${() => setOpen(!isOpen)} /></div>
     <div class="side same"><p class="line plain-line">
-      <span class="position">${sent.place}</span><span class="role">${sent.role}</span>
+      <span class="position">${sent.place}</span><span class="role">${asText(sent.role)}</span>
       <span class="preview"><span aria-hidden="true">= </span>as received</span>
       <span class="tokens">${formatTokens(sent.tokens)}<span class="hidden"> tokens</span></span>
     </p></div>
@@ -66,7 +67,7 @@ function ReplacedRow({ row }) {
       ? html`<${Group} entries=${row.received} />`
       : html`<p class="muted nothing">nothing: added by the gateway</p>`}</div>
     <div class="side sent">${row.sent.length > 0
-      ? row.sent.map((entry, index) => html`<${Inserted} key=${index} entry=${entry} />`)
+      ? row.sent.map((entry, index) => html`<${Contained} key=${index} of="div"><${Inserted} entry=${entry} /><//>`)
       : html`<p class="muted nothing">not sent</p>`}</div>
   </li>`;
 }
@@ -85,7 +86,7 @@ function Group({ entries }) {
       <span class="tokens">${formatTokens(sumTokens(entries))}</span>
     </button>
     ${isOpen && html`<ol class="group-list">
-      ${entries.slice(0, shown).map((entry) => html`<li key=${entry.place}><${Original} entry=${entry} /></li>`)}
+      ${entries.slice(0, shown).map((entry) => html`<li key=${entry.place}><${Contained} of="div"><${Original} entry=${entry} /><//></li>`)}
     </ol>`}
     ${isOpen && shown < entries.length &&
     html`<p class="more"><button type="button" onClick=${() => setShown(shown + GROUP_ROWS)}>Show more of these messages</button></p>`}
@@ -116,7 +117,7 @@ function Line({ side, entry, badge, style = "", isOpen, onToggle }) {
   return html`<button type="button" class="line" aria-expanded=${isOpen} onClick=${onToggle}>
     <span class="hidden side-name">${side} </span>
     <span class="position">${entry.place}</span>
-    <span class="role">${entry.role}</span>
+    <span class="role">${asText(entry.role)}</span>
     ${badge && html`<span class="badge ${style}">${badge}</span>`}
     <span class="preview"><bdi>${entry.message == null ? "(not in memory)" : previewMessage(entry.message)}</bdi></span>
     <span class="tokens">${formatTokens(entry.tokens)}<span class="hidden"> tokens</span></span>

@@ -1,8 +1,15 @@
 /**
  * What a message says, as blocks of text. Reads all three formats: Chat Completions, Responses and Messages.
  *
- * What it does not know it shows as JSON, so nothing of a message is hidden. Values in, values out.
+ * What it does not know it shows as JSON, so nothing of a message is hidden. A client may send any value in any field,
+ * so every text goes through `asText`. Values in, values out.
  */
+
+/** A text of any value of a client's. */
+export function asText(value) {
+  if (typeof value === "string") return value;
+  return value == null ? "" : renderJson(value);
+}
 
 /** `[{label, text}]`; an empty label: plain text of the message's role. */
 export function readBlocks(message) {
@@ -37,11 +44,11 @@ export function renderJson(value) {
 /** Clients write what they like where a list should be. */
 const listOf = (value) => (Array.isArray(value) ? value : []);
 
-const block = (label, text) => ({ label, text: typeof text === "string" ? text : renderJson(text) });
+const block = (label, text) => ({ label: asText(label), text: asText(text) });
 
 function readThinking({ reasoning_content: reasoning, reasoning: other }) {
-  const text = reasoning ?? other;
-  return typeof text === "string" && text ? [block("Reasoning", text)] : [];
+  const text = asText(reasoning ?? other);
+  return text ? [block("Reasoning", text)] : [];
 }
 
 /** Items of the Responses API that are not messages. */
@@ -49,7 +56,7 @@ function readItem(item) {
   switch (item.type) {
     case "function_call":
     case "custom_tool_call":
-      return [block(`Call of ${item.name}`, item.arguments ?? item.input ?? "")];
+      return [block(`Call of ${asText(item.name)}`, item.arguments ?? item.input ?? "")];
     case "function_call_output":
     case "custom_tool_call_output":
       return readContent(item.output);
@@ -81,7 +88,7 @@ function readPart(part) {
     case "thinking":
       return [block("Reasoning", part.thinking ?? "")];
     case "tool_use":
-      return [block(`Call of ${part.name}`, part.input ?? {})];
+      return [block(`Call of ${asText(part.name)}`, part.input ?? {})];
     case "tool_result":
       return readContent(part.content).map(({ text }) => block(part.is_error ? "Failed result" : "Result", text));
     case "image":
@@ -96,11 +103,11 @@ function readPart(part) {
 /** Of an image its form and size: its bytes say nothing to a reader. */
 function describeData(part) {
   const url = part.image_url?.url ?? part.image_url ?? part.source?.data ?? part.source?.url ?? "";
-  const text = String(url);
-  return text.startsWith("http") ? text : `${part.source?.media_type ?? text.slice(0, 30)} (${text.length} characters)`;
+  const text = asText(url);
+  return text.startsWith("http") ? text : `${asText(part.source?.media_type ?? text.slice(0, 30))} (${text.length} characters)`;
 }
 
 function readToolCall(call) {
   const called = call?.function ?? call?.custom ?? {};
-  return block(`Call of ${called.name ?? "a tool"}`, called.arguments ?? called.input ?? call);
+  return block(`Call of ${asText(called.name ?? "a tool")}`, called.arguments ?? called.input ?? call);
 }

@@ -4,6 +4,7 @@ import { html, useMemo, useState } from "../vendor/htm-preact.js";
 import { alignArrays, countFates, keepChanges, sumTokens } from "./alignment.js";
 import { announce } from "./announce.js";
 import { api } from "./api.js";
+import { Contained } from "./contained.js";
 import { formatNumberOf, formatTime, formatTokens } from "./format.js";
 import { useLoaded } from "./hooks.js";
 import { Row } from "./message-row.js";
@@ -76,7 +77,7 @@ function Arrays({ data, onMore }) {
       <div>As sent <${Size} entries=${data.sent} total=${data.total?.sent} /></div>
     </div>
     <ol class="pairs" aria-label="Messages, as received and as sent">
-      ${rows.slice(0, shown).map((row, index) => html`<${Row} key=${index} row=${row} />`)}
+      ${rows.slice(0, shown).map((row, index) => html`<${Contained} key=${index} of="li"><${Row} row=${row} /><//>`)}
     </ol>
     ${(shown < rows.length || data.next != null) &&
     html`<p class="more">
