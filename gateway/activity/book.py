@@ -77,11 +77,13 @@ class ActivityBook:
         activity = entry.activity
         price = self._choose_price(entry, turn)
         _note_newest(entry, turn, plan, now)
+        sent = _choose_sent(plan, usage, activity.window)
         point = RequestPoint(
             at_seconds=now,
             messages=activity.messages,
-            received=plan.received,
-            sent=plan.sent,
+            # What was left out nobody has counted.
+            received=sent + plan.received - plan.sent,
+            sent=sent,
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
             cached_tokens=usage.cached_tokens if usage is not None else None,
             output_tokens=usage.output_tokens if usage is not None else None,
@@ -288,6 +290,15 @@ class ActivityBook:
         if result.model is not None:
             price = self._find_price(result.model, result.upstream or upstream, turn.owner)
         return count_summary(activity, result, price, own_price)
+
+
+def _choose_sent(plan: Plan, usage: Usage | None, window: int) -> int:
+    """As the upstream counted it. Where it did not: our estimate, but not more than the window, because the
+    request was answered.
+    """
+    if usage is not None and usage.prompt_tokens:
+        return usage.prompt_tokens
+    return min(plan.sent, window) if window else plan.sent
 
 
 def _find_prior(turn: Turn) -> Prior:

@@ -83,6 +83,15 @@ def sum_economics(each: Iterable[Economics]) -> Economics:
     return Economics(**sums | money, breaks=CacheBreaks(**breaks))
 
 
+def find_saved_usd(economics: Economics) -> float | None:
+    """What the compared requests would have cost without the gateway, less what they did cost. Negative if
+    that was more; None if it is not known.
+    """
+    if economics.with_usd is None or economics.without_usd is None:
+        return None
+    return round_usd(economics.without_usd - economics.with_usd)
+
+
 def render_economics(activity: ConversationActivity | None) -> str:
     """As one line of `name=value`. What is not known is left out."""
     if activity is None:

@@ -3,9 +3,9 @@
 Times are ISO 8601 in UTC. Money is in US dollars, and null while no price is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -29,8 +29,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation. window, soft, hard: null if no window is known. title: of the session, which the list
     of conversations adds where texts are shown; null in events.
 
-    Of the newest request: plan, received_tokens and sent_tokens (estimates), prompt_tokens and output_tokens
-    (0 if the upstream reported none). Of all requests: the other numbers.
+    Of the newest request: plan, prompt_tokens and output_tokens (0 if the upstream reported none),
+    sent_tokens (the prompt_tokens, or else an estimate), and received_tokens (those and an estimate of what
+    was left out). Of all requests: the other numbers.
     """
 
     id: str
@@ -74,6 +75,37 @@ class ActivityEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     type: Literal["activity"] = "activity"
     conversations: Sequence[Row]
+
+
+class SessionCount(NamedTuple):
+    """How many sessions a user would count, and in how many of them a request would not have fit without the
+    gateway.
+    """
+
+    sessions: int = 0
+    died: int = 0
+
+
+def count_sessions(rows: Iterable[Row]) -> SessionCount:
+    """Conversations with one label are one session, and so are branches with what they branched off from.
+    Side calls, such as for a title, and sub-agents are none of their own.
+    """
+    known = {row.id: row for row in rows}
+    sessions: dict[tuple[str, ...], bool] = {}
+    for row in known.values():
+        if row.purpose == "main":
+            name = _name_session(row, known)
+            sessions[name] = sessions.get(name, False) or row.economics.died > 0
+    return SessionCount(len(sessions), sum(sessions.values()))
+
+
+def _name_session(row: Row, known: Mapping[str, Row]) -> tuple[str, ...]:
+    """By its label, or by the first conversation that its branches go back to."""
+    seen = {row.id}
+    while row.session is None and row.parent is not None and row.parent in known and row.parent not in seen:
+        row = known[row.parent]
+        seen.add(row.id)
+    return (row.tenant, "label", row.session) if row.session is not None else (row.tenant, "id", row.id)
 
 
 def make_row(activity: ConversationActivity) -> Row:

@@ -50,7 +50,10 @@ class ConversationList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationSums(msgspec.Struct, frozen=True, kw_only=True):
-    """Over conversations that are listed."""
+    """Over conversations that are listed. conversations: sessions that a user would count: all with one label
+    are one, and so are branches with what they branched off from; side calls are none. died in economics
+    counts them, too.
+    """
 
     conversations: int
     requests: int

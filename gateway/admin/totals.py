@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from gateway.activity.economics import round_usd, sum_economics
-from gateway.activity.rows import Row
+from gateway.activity.rows import Row, count_sessions
 from gateway.admin.answers import ModelTotals, TenantTotals, TotalsPage
 from gateway.core.money import sum_usd
 
@@ -37,10 +39,11 @@ def _group(named: Iterable[tuple[str, Row]]) -> dict[str, list[Row]]:
 
 def _sum(rows: Sequence[Row]) -> dict[str, Any]:
     sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    sums["conversations"] = len(rows)
+    counted = count_sessions(rows)
+    sums["conversations"] = counted.sessions
     sums["received_tokens"] = sum(row.total_received_tokens for row in rows)
     sums["sent_tokens"] = sum(row.total_sent_tokens for row in rows)
     for name in _MONEY:
         sums[name] = round_usd(sum_usd(getattr(row, name) for row in rows))
-    sums["economics"] = sum_economics(row.economics for row in rows)
+    sums["economics"] = replace(sum_economics(row.economics for row in rows), died=counted.died)
     return sums

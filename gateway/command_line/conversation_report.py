@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gateway.admin.answers import ConversationPage, RequestRow, SummaryRow
 from gateway.command_line.console import make_printable
-from gateway.command_line.economics_lines import describe_cache, describe_comparison
+from gateway.command_line.economics_lines import describe_cache, describe_saved
 from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_number_of, show_tokens, show_usd
 
 _SHOWN_REQUESTS: Final = 15
@@ -45,19 +45,19 @@ def _make_head(row: ConversationPage) -> Table:
     label = f", labelled {row.session}" if row.session else ""
     limits = (("window", row.window), ("soft", row.soft), ("hard", row.hard))
     changes = f"{show_number_of(row.compactions, 'compaction')}, {show_number_of(row.prunings, 'pruning')}"
-    saved = f"{show_tokens(row.saved_tokens)} tokens, {show_usd(row.saved_usd)}"
+    sent = f"{'' if row.prompt_tokens else 'about '}{show_tokens(row.sent_tokens)}"
     lines = (
+        ("money", describe_saved(row.economics, row.died_at)),
         ("id", row.id + (f", branched from {row.parent}" if row.parent else "")),
         ("tenant", f"{row.tenant}{label}"),
         ("model", f"{row.model} at {row.upstream}"),
         ("seen", f"{show_ago(row.last_seen)} ago; first {show_ago(row.first_seen)} ago"),
         ("limits", ", ".join(f"{name} {show_tokens(tokens)}" for name, tokens in limits)),
-        ("tokens", f"{show_tokens(row.received_tokens)} received, {show_tokens(row.sent_tokens)} sent"),
+        ("tokens", f"{show_tokens(row.received_tokens)} received, {sent} sent"),
         ("plan", f"{row.plan}; {changes}"),
-        ("saved", f"{saved}, before summaries and cache breaks"),
+        ("not sent", f"{show_tokens(row.saved_tokens)} tokens of all requests"),
         ("spent", f"{show_usd(row.spent_usd)}, summaries {show_usd(row.summary_usd)}"),
         ("cached", describe_cache(row.economics, row.cache_breaks)),
-        ("without gateway", describe_comparison(row.economics, row.died_at)),
     )
     for name, text in lines:
         table.add_row(name, Text(make_printable(text)))

@@ -6,9 +6,10 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from gateway.activity.economics import find_saved_usd
 from gateway.activity.rows import Row
 from gateway.command_line.console import make_printable
-from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_tokens, show_usd
+from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_signed_usd, show_tokens, show_usd
 
 _ID_CHARS: Final = 8
 _BAR_COLUMNS: Final = 8
@@ -22,14 +23,14 @@ def make_table(rows: Iterable[Row], columns: int) -> Table:
     is_wide = columns >= _WIDE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     table.add_column("ID", no_wrap=True, min_width=_ID_CHARS)
-    table.add_column("TENANT", no_wrap=True, overflow="ellipsis", max_width=14 if is_wide else 9)
+    table.add_column("TENANT", no_wrap=True, overflow="ellipsis", max_width=12 if is_wide else 9)
     if is_wide:
-        table.add_column("LABEL", no_wrap=True, overflow="ellipsis", max_width=16)
-    table.add_column("MODEL", no_wrap=True, overflow="ellipsis", max_width=20 if is_wide else 13)
+        table.add_column("LABEL", no_wrap=True, overflow="ellipsis", max_width=12)
+    table.add_column("MODEL", no_wrap=True, overflow="ellipsis", max_width=16 if is_wide else 13)
     for name in ("SEEN", "REQ", "SENT/WINDOW"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("", no_wrap=True, width=_BAR_COLUMNS)
-    for name in ("CMP", "SAVED", *(("SPENT", "SUMMARIES") if is_wide else ())):
+    for name in ("CMP", "SAVED", *(("UNSENT", "SPENT", "SUMMARIES") if is_wide else ())):
         table.add_column(name, no_wrap=True, justify="right")
     for row in rows:
         table.add_row(*_make_cells(row, is_wide=is_wide))
@@ -51,6 +52,10 @@ def _make_cells(row: Row, *, is_wide: bool) -> list[Text]:
             "yellow" if share > _NEAR else "green",
         ),
         Text(str(row.compactions), "magenta" if row.compactions else ""),
-        Text(show_tokens(row.saved_tokens)),
-        *([Text(show_usd(row.spent_usd)), Text(show_usd(row.summary_usd))] if is_wide else []),
+        Text(show_signed_usd(find_saved_usd(row.economics))),
+        *(map(Text, _list_wide(row)) if is_wide else []),
     ]
+
+
+def _list_wide(row: Row) -> tuple[str, str, str]:
+    return show_tokens(row.saved_tokens), show_usd(row.spent_usd), show_usd(row.summary_usd)

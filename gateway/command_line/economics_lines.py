@@ -4,8 +4,8 @@ from typing import Final
 
 from msgspec import structs
 
-from gateway.activity.economics import Economics
-from gateway.command_line.figures import show_number_of, show_tokens, show_usd
+from gateway.activity.economics import Economics, find_saved_usd
+from gateway.command_line.figures import show_number_of, show_signed_usd, show_tokens, show_usd
 
 # The causes of breaks, for one and for several.
 _CAUSES: Final = {
@@ -32,13 +32,17 @@ def describe_cache(economics: Economics, breaks: int) -> str:
     return f"{share}; {show_number_of(breaks, 'break')}{why}"
 
 
-def describe_comparison(economics: Economics, died_at: int | None = None) -> str:
-    """What the same requests would have cost. died_at: of one conversation, the request where it ended."""
-    if not economics.compared_requests:
-        return "not known: no price, or no usage"
-    money = f"{show_usd(economics.without_usd)}, with it {show_usd(economics.with_usd)}"
-    of_what = f"{money}, for {show_number_of(economics.compared_requests, 'request')}"
+def describe_saved(economics: Economics, died_at: int | None = None) -> str:
+    """The figure that leads: what was saved up to where it would have ended without the gateway. died_at: of
+    one conversation, the request where that was.
+    """
+    saved_usd = find_saved_usd(economics)
+    if saved_usd is None:
+        return "saved –: no price or no usage known"
+    costs = f"{show_usd(economics.without_usd)} without the gateway, {show_usd(economics.with_usd)} with it"
+    what = f"{show_signed_usd(saved_usd)} {'saved' if saved_usd >= 0 else 'more spent'}: {costs}"
+    of_what = f"{what}, for {show_number_of(economics.compared_requests, 'request')}"
     if died_at is not None:
         return f"{of_what}; request {died_at:,} would not have fit"
     ended = show_number_of(economics.died, "conversation")
-    return f"{of_what}; {ended} would end" if economics.died else of_what
+    return f"{of_what}; {ended} would have ended" if economics.died else of_what

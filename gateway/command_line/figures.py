@@ -30,6 +30,13 @@ def show_usd(usd: float | None) -> str:
     return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
 
 
+def show_signed_usd(usd: float | None) -> str:
+    """What was saved: `+$1.20`, or what was spent beyond: `−$0.0500`."""
+    if usd is None or usd == 0:
+        return show_usd(usd)
+    return f"{'+' if usd > 0 else '−'}{show_usd(abs(usd))}"
+
+
 def show_ago(time: str, now: datetime | None = None) -> str:
     """How long ago a time of the API was, such as `5s`, `3m`, `2h`, `4d`."""
     try:

@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from gateway.activity.economics import Economics, round_usd, sum_economics
-from gateway.activity.rows import ActivityEvent, Row
+from gateway.activity.rows import ActivityEvent, Row, count_sessions
 from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, render_json
 from gateway.command_line.conversation_table import make_table
-from gateway.command_line.economics_lines import describe_cache, describe_comparison
+from gateway.command_line.economics_lines import describe_cache, describe_saved
 from gateway.command_line.figures import show_tokens, show_usd
 from gateway.command_line.keyboard import Keyboard
 from gateway.command_line.options import load_chosen_settings
@@ -135,8 +136,9 @@ class TopValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_totals(rows: Sequence[Row]) -> TopTotals:
+    counted = count_sessions(rows)
     return TopTotals(
-        conversations=len(rows),
+        conversations=counted.sessions,
         requests=sum(row.requests for row in rows),
         compactions=sum(row.compactions for row in rows),
         prunings=sum(row.prunings for row in rows),
@@ -145,7 +147,7 @@ def count_totals(rows: Sequence[Row]) -> TopTotals:
         saved_usd=round_usd(sum_usd(row.saved_usd for row in rows)),
         spent_usd=round_usd(sum_usd(row.spent_usd for row in rows)),
         summary_usd=round_usd(sum_usd(row.summary_usd for row in rows)),
-        economics=sum_economics(row.economics for row in rows),
+        economics=replace(sum_economics(row.economics for row in rows), died=counted.died),
     )
 
 
@@ -160,14 +162,13 @@ def render_screen(
         f"compactions {totals.compactions:,} · prunings {totals.prunings:,}"
     )
     money = (
-        f"saved before costs {show_tokens(totals.saved_tokens)} tokens, {show_usd(totals.saved_usd)} · spent "
+        f"not sent {show_tokens(totals.saved_tokens)} tokens · spent "
         f"{show_usd(totals.spent_usd)} · summaries {show_usd(totals.summary_usd)}"
     )
     cached = f"cached {describe_cache(totals.economics, totals.cache_breaks)}"
-    compared = f"without gateway {describe_comparison(totals.economics)}"
     lines = [
-        Text(head, "bold"),
-        *(Text(line, no_wrap=True, overflow="ellipsis") for line in (money, cached, compared)),
+        Text(describe_saved(totals.economics), "bold", no_wrap=True, overflow="ellipsis"),
+        *(Text(line, no_wrap=True, overflow="ellipsis") for line in (head, money, cached)),
     ]
     if rates is not None:
         rate = f"{rates['requests_per_minute']:.1f} requests and "

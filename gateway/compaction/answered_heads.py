@@ -75,4 +75,5 @@ def make_head(turn: Turn, prefix: Prefix, plan: Plan, usage: Usage | None) -> He
         pivot_version=plan.pivot.version if plan.pivot is not None else 1,
         recalls=prefix.recalls,
         ledger=turn.head.ledger if turn.head is not None else None,
+        session=turn.session,
     )

@@ -208,4 +208,5 @@ def _make_place(turn: Turn) -> Head:
         conversation=turn.conversation_id,
         parent=turn.parent_id,
         ledger=pass_on_ledger(turn.head, turn.scope),
+        session=turn.session,
     )

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from gateway.admin.answers import TotalsPage
 from gateway.app import Gateway, start_gateway
+from gateway.command_line.admin_client import AdminClient
+from gateway.command_line.economics_lines import describe_saved
 from gateway.command_line.figures import draw_bar
 from gateway.demo.agent import FILES, TurnReport, find_missing, play
 from gateway.demo.stand_in import MODEL, WINDOW_TOKENS, StandIn
@@ -51,7 +54,8 @@ async def run_demo(
     each turn, for people who watch.
     """
     async with StandIn() as model:
-        gateway = await start_gateway(_make_settings(model.base_url))
+        settings = _make_settings(model.base_url)
+        gateway = await start_gateway(settings)
         try:
             _introduce(write, gateway)
             with _showing_log(write):
@@ -59,6 +63,8 @@ async def run_demo(
             direct = [turn async for turn in play(model.base_url)]
             for line in _compare(through, direct):
                 write(_wrap(line))
+            if gateway.admin_port:
+                write(_wrap(await asyncio.to_thread(_read_saved, settings, gateway.admin_port)))
             problems = find_problems(through, direct)
             for problem in problems:
                 write(f"The demo did not go as it should: {problem}")
@@ -120,6 +126,15 @@ def _compare(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> Ite
         f"{last.tokens:,} tokens:"
     )
     yield f"  {last.status} {last.text}"
+
+
+def _read_saved(settings: Settings, admin_port: int) -> str:
+    """What it would have cost until it ended, beside what it did cost."""
+    admin = settings.admin.model_copy(update={"port": admin_port})
+    with AdminClient(replace(settings, admin=admin)) as client:
+        (tenant,) = client.get("/totals", TotalsPage, {}).tenants
+    price = f"at ${_PRICE.input:g} and ${_PRICE.output:g} for a million tokens in and out"
+    return f"{describe_saved(tenant.economics)} ({price})."
 
 
 def find_problems(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> list[str]:

@@ -109,7 +109,8 @@ class TurnBuilder:
         received = recognized.known.received
         purpose = _choose_purpose(received, is_agent=route.is_agent)
         command = find_command(received) if recognized.setting.policy.commands else None
-        branch = self._choose_branch(recognized.known.head, received, purpose, command)
+        head = recognized.known.head
+        branch = self._choose_branch(head, received, purpose, command, route.session)
         return await self._make_turn(route, body.raw, recognized, branch)
 
     async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
@@ -251,18 +252,24 @@ class TurnBuilder:
         return thresholds
 
     def _choose_branch(
-        self, head: Head | None, received: Received, purpose: Purpose, command: str | None
+        self,
+        head: Head | None,
+        received: Received,
+        purpose: Purpose,
+        command: str | None,
+        session: str | None,
     ) -> _Branch:
-        """A request without a known head begins a conversation.
+        """A request without a known head begins a conversation, and so does one whose messages were those of
+        another session so far.
 
         A request also gets an id of its own if another request continued from its head first, and if it is
         a side call: one with other tools over the same history, or the client's own summary of it.
         """
         chain, tools = received.conversation.chain, received.body.envelope.tools
-        if head is None:
+        if head is None or _is_of_another_session(head, session):
             # The id is made from the opening, so it is the same after a restart.
             opening = chain[received.conversation.opening_end]
-            return _Branch(_make_id(opening, tools), None, purpose, command)
+            return _Branch(_make_id(opening, tools, session), None, purpose, command)
         own = received.conversation.key.hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
@@ -293,5 +300,9 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 
-def _make_id(key: bytes, tools: bytes) -> str:
-    return hashlib.sha256(key + tools).hexdigest()[:_ID_DIGITS]
+def _is_of_another_session(head: Head, session: str | None) -> bool:
+    return session is not None and head.session is not None and head.session != session
+
+
+def _make_id(key: bytes, tools: bytes, session: str | None = None) -> str:
+    return hashlib.sha256(key + tools + (session or "").encode()).hexdigest()[:_ID_DIGITS]

@@ -144,7 +144,7 @@ class Heads:
         for other in held.heads if held is not None else ():
             if other.scope != head.scope:
                 others.append(other)
-            elif head.followed_by is None:
+            elif head.followed_by is None and head.session == other.session:
                 head.followed_by = other.followed_by
         heads = (head, *others[: _MAX_SCOPES - 1])
         self._held.put(key, _LinkHeads(heads, self._news.generation), sum(map(_weigh, heads)))

@@ -61,7 +61,7 @@ def test_the_record_has_the_sums_of_all_processes(steps: list[tuple[int, str]]) 
         process = processes[place]
         if step == "request":
             process.book.note_request(turn(), plan(1_000 + number, number), Usage(number + 1, 1))
-            requests.append((clock.now, number))
+            requests.append((clock.now, number + 1))
         elif step == "compaction":
             result = CompactionResult(with_fields(_PIVOT, covers=number), 0)
             process.book.note_compaction(turn(), result, DIGEST, seconds=0, post_tokens=0)
@@ -75,7 +75,7 @@ def test_the_record_has_the_sums_of_all_processes(steps: list[tuple[int, str]]) 
         return
     assert record.totals.requests == len(requests) and record.totals.compactions == len(covers)
     assert record.totals.saved_tokens == 1_000 * len(requests)
-    assert record.totals.prompt_tokens == sum(number + 1 for _, number in requests)
+    assert record.totals.prompt_tokens == sum(number for _, number in requests)
     points = record.series.list_points()
     assert [(point.at_seconds, point.sent) for point in points] == requests
     assert [note.covers for note in record.summaries] == covers

@@ -23,7 +23,7 @@ def make() -> Row:
 def test_a_row_shows_the_newest_request_and_the_sums() -> None:
     row = make()
     assert (row.id, row.requests, row.plan, row.model) == ("c", 2, "pivot", "toy")
-    assert (row.received_tokens, row.sent_tokens, row.prompt_tokens, row.output_tokens) == (600, 300, 310, 30)
+    assert (row.received_tokens, row.sent_tokens, row.prompt_tokens, row.output_tokens) == (610, 310, 310, 30)
     assert (row.saved_tokens, row.cache_breaks, row.window) == (300, 1, None)
     assert row.spent_usd == 0.00084 and row.summary_usd is None
     assert row.first_seen == "1970-01-01T00:16:40.000+00:00"

@@ -81,7 +81,7 @@ async def test_a_replay_of_an_export_keeps_window_price_and_totals(tmp_path: Pat
     assert cost["with_usd"] > 0
 
 
-@pytest.mark.parametrize("admin", ["admin: {port: 0}\n", _ADMIN])
+@pytest.mark.parametrize("admin", ["admin: {port: 0}\npolicies: {default: {show_texts: false}}\n", _ADMIN])
 async def test_without_leave_or_a_body_there_is_a_problem(admin: str) -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=admin)) as gateway:
         run = await run_session(make_session(1, 3), gateway.base_url, toy)

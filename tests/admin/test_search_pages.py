@@ -91,7 +91,7 @@ async def test_a_search_that_fails_is_a_problem_and_no_empty_answer(monkeypatch:
 
 
 async def test_without_a_token_nothing_is_found() -> None:
-    more = ADMIN_WITHOUT_TOKEN
+    more = ADMIN_WITHOUT_TOKEN + "policies: {default: {show_texts: false}}\n"
     async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         run = await _play(gateway, toy)
         status, body = await get(gateway, _path(run, _find_folded(_SESSION).token))

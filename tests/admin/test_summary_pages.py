@@ -12,7 +12,7 @@ from tests.toy.running import run_session
 from tests.toy.upstream import ToyUpstream
 
 _OPEN = "admin: {port: 0, token: sesame}\n"
-_SHUT = "admin: {port: 0}\n"
+_SHUT = "admin: {port: 0}\npolicies: {default: {show_texts: false}}\n"
 
 
 @dataclass

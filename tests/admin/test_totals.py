@@ -44,3 +44,22 @@ def test_models_that_are_not_listed_are_one_sum() -> None:
     *listed, others = make_totals(rows).models
     assert [each.model for each in listed] == [f"m{at:04}" for at in range(MOST_MODELS)]
     assert (others.model, others.conversations, others.requests) == (None, 7, 7)
+
+
+def test_branches_and_side_calls_of_a_session_count_once() -> None:
+    died = Economics(died=1)
+    rows = [
+        make("a", 0, session="one", economics=died),
+        make("b", 0, session="one", parent="a", economics=died),
+        make("c", 0, session="one", purpose="title"),
+        make("d", 0),
+        make("e", 0, parent="d", economics=died),
+        make("f", 0, parent="e", economics=died),
+        make("g", 0, purpose="agent", economics=died),
+        make("h", 0, session="one", tenant="other"),
+    ]
+    found = {each.tenant: each for each in make_totals(rows).tenants}
+    assert {name: (each.conversations, each.economics.died) for name, each in found.items()} == {
+        rows[0].tenant: (2, 2),
+        "other": (1, 0),
+    }

@@ -100,9 +100,9 @@ def test_what_it_cost_and_would_have_cost_is_told() -> None:
     )
     page = msgspec.structs.replace(PAGE, economics=economics, died_at=6, cache_breaks=1, compactions=1)
     text = " ".join(show([], with_texts=False, page=page).split())
-    assert "1 compaction, 0 prunings" in text and "before summaries and cache breaks" in text
+    assert "1 compaction, 0 prunings" in text and "not sent 12k tokens of all requests" in text
     assert "cached 50% of 900 prompt tokens; 1 break" in text
-    assert "without gateway $2.00, with it $1.00, for 5 requests; request 6 would not have fit" in text
+    assert "+$1.00 saved: $2.00 without the gateway, $1.00 with it, for 5 requests; request 6" in text
 
 
 def test_a_text_that_may_not_be_shown_says_why() -> None:

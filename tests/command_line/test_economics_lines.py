@@ -1,7 +1,9 @@
 """What conversations cost, in words."""
 
+from msgspec.structs import replace
+
 from gateway.activity.economics import CacheBreaks, Economics
-from gateway.command_line.economics_lines import describe_cache, describe_comparison
+from gateway.command_line.economics_lines import describe_cache, describe_saved
 
 _FOUND = Economics(
     prompt_tokens=5_000_000,
@@ -19,8 +21,11 @@ def test_the_cache_is_told_with_the_causes_of_its_breaks() -> None:
     assert describe_cache(Economics(), 0) == "nothing known; 0 breaks"
 
 
-def test_the_comparison_says_where_it_ends() -> None:
-    money = "$2.13, with it $1.66, for 85 requests"
-    assert describe_comparison(_FOUND) == f"{money}; 2 conversations would end"
-    assert describe_comparison(_FOUND, 86) == f"{money}; request 86 would not have fit"
-    assert describe_comparison(Economics()) == "not known: no price, or no usage"
+def test_what_was_saved_leads_with_its_sign_and_says_where_it_ends() -> None:
+    money = "+$0.4700 saved: $2.13 without the gateway, $1.66 with it, for 85 requests"
+    assert describe_saved(_FOUND) == f"{money}; 2 conversations would have ended"
+    assert describe_saved(_FOUND, 86) == f"{money}; request 86 would not have fit"
+    dearer = replace(_FOUND, with_usd=3.33, died=0)
+    more = "−$1.20 more spent: $2.13 without the gateway, $3.33 with it, for 85 requests"
+    assert describe_saved(dearer) == more
+    assert describe_saved(Economics()) == "saved –: no price or no usage known"

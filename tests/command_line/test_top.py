@@ -63,8 +63,8 @@ def test_what_all_of_them_cost_is_one_line_each() -> None:
     console = Console(file=stream, width=80)
     console.print(render_screen(rows, console, most=5))
     lines = stream.getvalue().splitlines()
-    assert lines[2].startswith("cached 50% of 1.8k prompt tokens; 4 breaks")
-    assert lines[3].startswith("without gateway $4.00, with it $2.00, for 10 requests")
+    assert lines[0].startswith("+$2.00 saved: $4.00 without the gateway, $2.00 with it, for 10 requests")
+    assert lines[3].startswith("cached 50% of 1.8k prompt tokens; 4 breaks")
 
 
 def test_the_screen_fits_80_columns_and_tells_trouble() -> None:

@@ -44,7 +44,8 @@ async def test_the_demo_shows_a_compaction_and_what_happens_without_it() -> None
     assert f"From turn {first} on, the model got a summary" in text
     refusal = re.search(r"refused in turn (\d+)", text)
     assert refusal is not None and int(refusal[1]) < len(turns)
-    assert "maximum context length is 8192 tokens" in lines[-1]
+    assert "maximum context length is 8192 tokens" in lines[-2]
+    assert re.match(r"[+−]\$\d+\.\d+ (saved|more spent): \$.* without the gateway, \$.* with it", lines[-1])
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"http://127\.0\.0\.1:\d+/\n", text)
     for line in read_excerpt():

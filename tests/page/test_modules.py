@@ -62,23 +62,32 @@ async def test_what_a_conversation_cost_is_said_in_words(browser: Browser) -> No
         "summary_tokens": 9,
         "economics": economics,
     }
-    unknown = {"cache_breaks": 0, "economics": {**economics, "compared_requests": 0, "summary_calls": 0}}
+    free = {"compared_requests": 0, "summary_calls": 0, "with_usd": None, "without_usd": None}
+    unknown = {"cache_breaks": 0, "economics": {**economics, **free}}
+    dearer = {**row, "economics": {**economics, "with_usd": 5.25, "died": 0}}
     async with opened(browser) as (_, _, page):
-        one, several, nothing = [
+        one, nothing = [
             await call(page, "economics.js", f"m.listCostFigures({json.dumps(each)})")
-            for each in ({**row, "died_at": 45}, row, unknown)
+            for each in (row, unknown)
+        ]
+        saved = [
+            await call(page, "economics.js", f"m.makeSavedFigure({json.dumps(each)})")
+            for each in ({**row, "died_at": 45}, row, unknown, dearer)
         ]
         both = await call(page, "rows.js", f"m.sumTotals({json.dumps([row, row])})")
-    same = "estimated for 44 requests"
+    same = "$5.20 without the gateway, $3.10 with it, estimated for 44 requests"
     assert one == [
         ["Cached", "88 %", "of 1k prompt tokens"],
         ["Cache breaks", "3", "2 compactions, 1 edited summary"],
         ["Spent", "$4.10", "and $0.39 on 2 summary calls, 1 riding"],
-        ["Without / with the gateway", "$5.20 / $3.10", f"{same}; request 45 would not fit"],
     ]
-    assert several[3][2] == f"{same}; 1 conversation would have ended"
     assert nothing[2][1:] == ["–", "no summary calls"]
-    assert nothing[3][2] == "no price or no usage known; 1 conversation would have ended"
+    assert saved == [
+        ["Saved", "+$2.10", f"{same}; request 45 would not fit"],
+        ["Saved", "+$2.10", f"{same}; 1 conversation would have ended"],
+        ["Saved", "–", "no price or no usage known"],
+        ["Saved", "−$0.05", same.replace("$3.10", "$5.25")],
+    ]
     assert (both["economics"]["died"], both["economics"]["breaks"]["edit"]) == (2, 2)
 
 

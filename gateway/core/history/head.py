@@ -47,6 +47,8 @@ class Head:
     recalls: tuple[str, ...] = ()
     # None before the first response, and in heads of earlier versions.
     ledger: BranchLedger | None = None
+    # The client's name for its session. Another one with the same messages is another conversation.
+    session: str | None = None
 
     @property
     def total_tokens(self) -> int:

@@ -1,8 +1,9 @@
 /** The overview's table. On a narrow screen each row is a card; the roles keep it a table for screen readers. */
 
 import { Component, html } from "../vendor/htm-preact.js";
+import { findSavedUsd } from "./economics.js";
 import { namePurpose } from "./filters.js";
-import { formatAgo, formatCount, formatExactTime, formatSummaryUsd, formatTokens, formatUsd, nameConversation } from "./format.js";
+import { formatAgo, formatCount, formatExactTime, formatSignedUsd, formatSummaryUsd, formatTokens, nameConversation } from "./format.js";
 import { useNow } from "./hooks.js";
 import { renderConversation } from "./router.js";
 import { WindowBar } from "./window-bar.js";
@@ -13,7 +14,7 @@ const COLUMNS = [
   ["Model", ""],
   ["Tokens in the window", ""],
   ["Compactions", "number"],
-  ["Saved before costs", "number"],
+  ["Saved", "number"],
   ["Summary spend", "number"],
   ["Cache breaks", "number"],
   ["Last seen", "number"],
@@ -49,7 +50,8 @@ class Row extends Component {
       <td role="cell" class="window"><${WindowBar} row=${row} /></td>
       <${Cell} name="Compactions" style="number">${formatCount(row.compactions)}
         ${row.prunings > 0 && html`<span class="note">${formatCount(row.prunings)} pruned</span>`}<//>
-      <${Cell} name="Saved before costs" style="number">${formatTokens(row.saved_tokens)}<span class="note">${formatUsd(row.saved_usd)}</span><//>
+      <${Cell} name="Saved" style="number">${formatSignedUsd(findSavedUsd(row))}
+        <span class="note">${formatTokens(row.saved_tokens)} tokens not sent</span><//>
       <${Cell} name="Summary spend" style="number">${formatSummaryUsd(row)}
         <span class="note">${formatTokens(row.summary_tokens)} tokens</span><//>
       <${Cell} name="Cache breaks" style="number">${formatCount(row.cache_breaks)}<//>

@@ -1,7 +1,19 @@
 /** What conversations cost, with the gateway and without it, as figures. Values in, texts out. */
 
 import { CHANGES } from "./changes.js";
-import { formatCount, formatNumberOf, formatShare, formatSummaryUsd, formatTokens, formatUsd } from "./format.js";
+import { formatCount, formatNumberOf, formatShare, formatSignedUsd, formatSummaryUsd, formatTokens, formatUsd } from "./format.js";
+
+/** What was saved up to where it would have ended without the gateway; negative if more was spent. Null if not known. */
+export function findSavedUsd({ economics }) {
+  const { with_usd: withUsd, without_usd: withoutUsd } = economics ?? {};
+  return withUsd == null || withoutUsd == null ? null : withoutUsd - withUsd;
+}
+
+/** The figure that leads. */
+export function makeSavedFigure(row) {
+  const saved = findSavedUsd(row);
+  return ["Saved", formatSignedUsd(saved), describeComparison(row, row.economics ?? {}, saved)];
+}
 
 /** Of a conversation, or of a sum of several. */
 export function listCostFigures(row) {
@@ -10,7 +22,6 @@ export function listCostFigures(row) {
     ["Cached", formatShare(found.cached_tokens, found.prompt_tokens), `of ${formatTokens(found.prompt_tokens)} prompt tokens`],
     ["Cache breaks", formatCount(row.cache_breaks), describeBreaks(found.breaks)],
     ["Spent", formatUsd(row.spent_usd), describeSummaries(row, found)],
-    ["Without / with the gateway", `${formatUsd(found.without_usd)} / ${formatUsd(found.with_usd)}`, describeComparison(row, found)],
   ];
 }
 
@@ -31,8 +42,10 @@ function describeSummaries(row, { summary_calls: calls, riding_calls: riding }) 
 }
 
 /** What was compared, and where an unshortened request would not have fit its window. */
-function describeComparison(row, { compared_requests: requests, died }) {
-  const same = requests > 0 ? `estimated for ${formatNumberOf(requests, "request")}` : "no price or no usage known";
+function describeComparison(row, found, saved) {
+  if (saved == null) return "no price or no usage known";
+  const costs = `${formatUsd(found.without_usd)} without the gateway, ${formatUsd(found.with_usd)} with it`;
+  const same = `${costs}, estimated for ${formatNumberOf(found.compared_requests, "request")}`;
   if (row.died_at) return `${same}; request ${formatCount(row.died_at)} would not fit`;
-  return died > 0 ? `${same}; ${formatNumberOf(died, "conversation")} would have ended` : same;
+  return found.died > 0 ? `${same}; ${formatNumberOf(found.died, "conversation")} would have ended` : same;
 }

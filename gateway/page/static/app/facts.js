@@ -1,7 +1,7 @@
 /** Who a conversation belongs to, and what it used, saved and cost. */
 
 import { html } from "../vendor/htm-preact.js";
-import { listCostFigures } from "./economics.js";
+import { listCostFigures, makeSavedFigure } from "./economics.js";
 import { Figures } from "./figures.js";
 import { namePurpose } from "./filters.js";
 import { formatAgo, formatCount, formatTokens } from "./format.js";
@@ -33,8 +33,9 @@ export function Facts({ row }) {
       <h2 id="figures-heading" class="hidden">Figures</h2>
       <div class="window-wide"><span class="window-name">Newest request</span><${WindowBar} row=${row} /></div>
       <${Figures} figures=${[
+        makeSavedFigure(row),
         ["Requests", formatCount(row.requests), `${formatCount(row.compactions)} compactions, ${formatCount(row.prunings)} prunings`],
-        ["Tokens saved", formatTokens(row.saved_tokens), row.pivot ? `${formatTokens(row.pivot.saved_tokens)} per request now, before summaries and cache breaks` : "no summary in use"],
+        ["Tokens not sent", formatTokens(row.saved_tokens), row.pivot ? `${formatTokens(row.pivot.saved_tokens)} per request now` : "no summary in use"],
         ...listCostFigures(row),
       ]} />
     </section>

@@ -1,4 +1,4 @@
-/** A row of figures, each with its name and a note. */
+/** A row of figures, each with its name and a note. The first one leads. */
 
 import { html } from "../vendor/htm-preact.js";
 

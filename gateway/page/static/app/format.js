@@ -46,6 +46,11 @@ export function formatUsd(value) {
   return `${sign}$${WHOLE.format(size)}`;
 }
 
+/** What was saved, or spent beyond, with its sign: +$1.20, −$0.05. */
+export function formatSignedUsd(value) {
+  return value > 0 ? `+${formatUsd(value)}` : formatUsd(value);
+}
+
 /** What summaries cost: nothing where none was made, also where no price is known. */
 export function formatSummaryUsd({ summary_tokens: tokens, summary_usd: usd }) {
   return formatUsd(tokens === 0 ? 0 : usd);

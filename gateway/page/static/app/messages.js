@@ -90,7 +90,7 @@ function Arrays({ data, onMore }) {
 /** total: of the whole array, of which the entries are the beginning. */
 function Size({ entries, total = entries.length }) {
   const part = total > entries.length ? `${entries.length} of ${total}` : total;
-  return html`<span class="muted">${part} · ${formatTokens(sumTokens(entries))} tokens</span>`;
+  return html`<span class="muted">${part} · ≈ ${formatTokens(sumTokens(entries))} tokens</span>`;
 }
 
 /** Of what is loaded: of a long history that is its beginning. */

@@ -1,22 +1,23 @@
 /** What all conversations together saved and cost: a line of figures, a table with a row for each tenant, and one with a row for each model. */
 
 import { html } from "../vendor/htm-preact.js";
-import { listCostFigures } from "./economics.js";
+import { findSavedUsd, listCostFigures, makeSavedFigure } from "./economics.js";
 import { Figures } from "./figures.js";
-import { formatCount, formatShare, formatTokens, formatUsd } from "./format.js";
+import { formatCount, formatShare, formatSignedUsd, formatTokens, formatUsd } from "./format.js";
 import { sumTotals } from "./rows.js";
 
 const COLUMNS = [
+  ["Saved", (row) => formatSignedUsd(findSavedUsd(row))],
   ["Conversations", (row) => formatCount(row.conversations)],
   ["Requests", (row) => formatCount(row.requests)],
   ["Received tokens", (row) => formatTokens(row.received_tokens)],
   ["Sent tokens", (row) => formatTokens(row.sent_tokens)],
-  ["Saved tokens", (row) => formatTokens(row.saved_tokens)],
+  ["Tokens not sent", (row) => formatTokens(row.saved_tokens)],
   ["Cached", (row) => formatShare(row.economics.cached_tokens, row.economics.prompt_tokens)],
   ["Spent", (row) => formatUsd(row.spent_usd)],
   ["Summaries", (row) => formatUsd(row.summary_usd)],
-  ["With gateway", (row) => formatUsd(row.economics.with_usd)],
-  ["Without", (row) => formatUsd(row.economics.without_usd)],
+  ["Without gateway", (row) => formatUsd(row.economics.without_usd)],
+  ["With it", (row) => formatUsd(row.economics.with_usd)],
   ["Would have ended", (row) => formatCount(row.economics.died)],
   ["Compactions", (row) => formatCount(row.compactions)],
   ["Prunings", (row) => formatCount(row.prunings)],
@@ -28,8 +29,9 @@ export function Totals({ tenants, models }) {
   return html`<section class="totals" aria-labelledby="totals-heading">
     <h2 id="totals-heading" class="hidden">Totals</h2>
     <${Figures} figures=${[
+      makeSavedFigure(all),
       ["Conversations", formatCount(all.conversations), `${formatCount(all.requests)} requests`],
-      ["Tokens saved", formatTokens(all.saved_tokens), `${formatShare(all.saved_tokens, all.received_tokens)} of what clients sent, before summaries and cache breaks`],
+      ["Tokens not sent", formatTokens(all.saved_tokens), `${formatShare(all.saved_tokens, all.received_tokens)} of what clients sent`],
       ...listCostFigures(all),
     ]} />
     ${tenants.length > 1 && html`<${Table} of="tenant" rows=${tenants} />`}
