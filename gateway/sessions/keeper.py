@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.bounds.lanes import Lanes
+from gateway.bounds.lanes import Lanes, take_all_steps
 from gateway.bounds.work_queue import WorkQueue
 from gateway.conversations.turn import Turn
 from gateway.core.errors import RequestRefused
@@ -52,8 +52,10 @@ log = logging.getLogger("gateway.sessions")
 _WAITING_BYTES: Final = 16 << 20
 _TITLE_WEIGHT_BYTES: Final = 1_000
 # Of the turns of a conversation in this time, one is read with all that the others brought: the way through a
-# thread and the store costs more than reading. Those who look at a session do not wait for it.
+# thread and the store costs more than reading. Those who look at sessions end the pause.
 _PAUSE_SECONDS: Final = 60.0
+# Those who look at one session wait for its newest turns, but not for long.
+_PATIENCE_SECONDS: Final = 5.0
 # Bodies that are held meanwhile; most of them are also the newest of their conversation.
 _HELD_BYTES: Final = 8 << 20
 # A history that was read before, and of which memory knows nothing, is read again up to this size: that takes
@@ -195,15 +197,21 @@ class SessionKeeper:
     # What is asked
 
     async def load(self, tag: str, conversation_id: str) -> StoredSession | None:
-        """With every turn that was noted here before. tag: of the owner, see `store.keys`."""
-        await self.finish()
+        """With every turn that was noted here before, unless others' reading takes longer than one may wait.
+
+        tag: of the owner, see `store.keys`.
+        """
+        reading = asyncio.ensure_future(self.finish())
+        await asyncio.wait((reading,), timeout=_PATIENCE_SECONDS)
+        reading.cancel()
         return await load_session(self._store, tag, conversation_id)
 
     async def load_titles(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """By conversation, with those of turns that were noted here before. wanted: ids by the tag of their
-        owner.
+        """By conversation. wanted: ids by the tag of their owner.
+
+        A list does not wait for reading: what was noted since begins to be read, and is in the next list.
         """
-        await self.finish()
+        self._put_turns()
         return await load_titles(self._store, wanted)
 
     # The background job
@@ -266,8 +274,8 @@ class SessionKeeper:
     async def _read(self, turn: Turn, unread: Unread) -> ReadMessages:
         size_bytes = count_bytes(unread)
         if size_bytes <= _INLINE_BYTES and not has_calls(unread):
-            return read_messages(unread)
-        return await self._lanes.run(turn.owner, _LANE_BYTES + size_bytes, read_messages, unread)
+            return take_all_steps(read_messages(unread))
+        return await self._lanes.run_steps(turn.owner, _LANE_BYTES + size_bytes, read_messages(unread))
 
     def _describe(self, turn: Turn, reading: FollowedSession, read: ReadMessages) -> StoredSession:
         session, reading.work = with_place(read.session, turn.received.conversation), read.work

@@ -1,8 +1,10 @@
 """Reads what is new in a history: its work, the diffs to be stored, and what the first user message was."""
 
+import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from gateway.bounds.lanes import Steps
 from gateway.conversations.recognizer import Received
 from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import UNKNOWN_ENTRY, TranscriptEntry
@@ -12,6 +14,9 @@ from gateway.core.session.work import SessionWork
 from gateway.sessions.diffs import pack_changes
 from gateway.sessions.record import StoredSession, with_work
 from gateway.wire.body import JSON_ERRORS
+
+# Of a core, for what one turn brings. A session of a million tokens takes less, read from its beginning.
+_MOST_SECONDS: Final = 2.0
 
 
 class Unread(NamedTuple):
@@ -38,15 +43,23 @@ class ReadMessages(NamedTuple):
     first: str
 
 
-def read_messages(unread: Unread) -> ReadMessages:
-    """The reader has read everything then. Messages that are gone, or cannot be read, are left out."""
+def read_messages(unread: Unread) -> Steps[ReadMessages]:
+    """The reader has read everything then. Messages that are gone, or cannot be read, are left out, and so is
+    what later ones did where the time is over.
+    """
     received, first = unread.received, ""
     messages = received.conversation.messages
+    left_seconds = _MOST_SECONDS
     for position in _list_positions(unread):
+        end_seconds = time.thread_time() + left_seconds
         entry = _parse(received, position)
-        unread.reader.feed(position, messages[position], entry)
+        unread.reader.feed(
+            position, messages[position], entry, lambda end=end_seconds: time.thread_time() > end
+        )
         if not first and messages[position].role == "user":
             first = find_asked(entry)
+        left_seconds = end_seconds - time.thread_time()
+        yield
     work = unread.reader.work()
     changes = [change for change in work.changes if change.position >= unread.written]
     session = unread.session if work == unread.work else with_work(unread.session, work, unread.work)

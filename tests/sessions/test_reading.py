@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.bounds.lanes import take_all_steps
 from gateway.core.session.reader import SessionReader
 from gateway.core.session.work import SessionWork
 from gateway.sessions.reading import Unread, count_bytes, has_calls, read_messages
@@ -26,18 +27,18 @@ def unread(start: int, written: int, reader: SessionReader | None = None) -> Unr
 
 def test_only_what_is_new_is_read_and_packed() -> None:
     reader = SessionReader()
-    first = read_messages(unread(0, 3, reader))
+    first = take_all_steps(read_messages(unread(0, 3, reader)))
     assert (first.first, sorted(first.packed)) == ("Fix the parser of dates", [3])
     assert len(first.work.changes) == 2
     assert count_bytes(unread(1, 0)) < count_bytes(unread(0, 0))
     assert has_calls(unread(0, 0)) and not has_calls(unread(4, 0))
-    assert read_messages(unread(5, 5, reader)).first == ""
+    assert take_all_steps(read_messages(unread(5, 5, reader))).first == ""
 
 
 @given(bodies())
 @settings(max_examples=50)
 def test_any_conversation_can_be_read(body: bytes) -> None:
-    read_messages(make_unread(body))
+    take_all_steps(read_messages(make_unread(body)))
 
 
 _json: st.SearchStrategy[Any] = st.recursive(
@@ -64,4 +65,4 @@ _ARGUMENTS = (
 @settings(max_examples=200)
 def test_hostile_calls_do_no_harm(tool: str, arguments: Any, result: Any) -> None:
     messages = [ask("Go on, please."), *call(1, tool, arguments, json.dumps(result)), ask("And then?")]
-    read_messages(make_unread(render(messages)))
+    take_all_steps(read_messages(make_unread(render(messages))))

@@ -3,7 +3,10 @@
 A call counts once its result is known. Bounded: what is beyond is counted and not listed.
 """
 
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final, NamedTuple, Self
 
 from gateway.core.history.message import Message
@@ -13,7 +16,7 @@ from gateway.core.session.edits import find_file_actions
 from gateway.core.session.file_changes import FileCall, apply_actions, apply_patch
 from gateway.core.session.known_files import KnownFiles
 from gateway.core.session.outcomes import find_exit_code, is_done, was_run
-from gateway.core.session.titles import find_asked, make_title
+from gateway.core.session.titles import find_asked, make_title, without_middle
 from gateway.core.session.todos import TodoBoard, is_todo_call
 from gateway.core.session.work import CommandRun, SessionWork
 from gateway.core.session.work_log import WorkLog
@@ -21,13 +24,15 @@ from gateway.core.session.written_calls import (
     WrittenCall,
     begins_anew,
     find_written_calls,
-    find_written_result,
+    find_written_results,
     without_results,
 )
 
 _MOST_OPEN_CALLS: Final = 256
 # Arguments beyond this are not read.
 _LONGEST_ARGUMENTS_CHARS: Final = 1 << 20
+# All arguments of calls that wait in texts. An agent that writes its calls waits for one or a few of them.
+_MOST_WRITTEN_CHARS: Final = 1 << 21
 
 
 class _WaitingCall(NamedTuple):
@@ -64,20 +69,27 @@ class SessionReader:
     def work(self) -> SessionWork:
         return self._log.work(self._todos.open)
 
-    def feed(self, position: int, message: Message, entry: TranscriptEntry) -> None:
-        """The next message. Positions ascend; each is fed once."""
+    def feed(
+        self,
+        position: int,
+        message: Message,
+        entry: TranscriptEntry,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """The next message. Positions ascend; each is fed once.
+
+        is_enough: whether no more results are to be looked at, because they took too long.
+        """
         entries = list_entries([entry])
         results = [each for each in entries if each.is_result]
         for at, result in enumerate(results):
-            self._settle(message.results[at] if at < len(message.results) else "", result)
+            call = self._take(message.results[at] if at < len(message.results) else "")
+            if call is not None and not is_enough():
+                self._answer(call, replace(result, text=without_middle(result.text)))
         if message.role == "user" and (asked := find_asked(entry)):
-            self._hear(position, asked)
+            self._hear(position, asked, is_enough)
         if message.role == "assistant":
-            written = find_written_calls(entry.text)
-            # An agent with tools that shows such blocks only talks about them.
-            self._written += [
-                (position, each) for each in written if each.needs_result or not self._has_tools
-            ]
+            self._wait_for(position, find_written_calls(without_middle(entry.text)))
         calls = [call for each in entries for call in each.calls]
         self._has_tools = self._has_tools or bool(calls)
         for at, (tool, arguments) in enumerate(calls):
@@ -85,12 +97,20 @@ class SessionReader:
             if len(arguments) <= _LONGEST_ARGUMENTS_CHARS and len(self._open) < _MOST_OPEN_CALLS:
                 self._open[identity] = _WaitingCall(position, tool, arguments)
 
-    def _hear(self, position: int, asked: str) -> None:
+    def _wait_for(self, position: int, written: Sequence[WrittenCall]) -> None:
+        """Calls in the text of a reply. The oldest give way."""
+        # An agent with tools that shows such blocks only talks about them.
+        self._written += [(position, each) for each in written if each.needs_result or not self._has_tools]
+        chars = list(accumulate(len(call.arguments) for _, call in reversed(self._written)))
+        most = min(bisect_right(chars, _MOST_WRITTEN_CHARS), _MOST_OPEN_CALLS)
+        self._written = self._written[len(self._written) - most :]
+
+    def _hear(self, position: int, asked: str, is_enough: Callable[[], bool]) -> None:
         """What the user says, or what the agent says as the user: results of calls that stand in texts."""
         written, self._written = self._written, []
-        for at, call in written:
-            result = find_written_result(asked, call)
-            if result is not None:
+        results = find_written_results(asked, [call for _, call in written])
+        for (at, call), result in zip(written, results, strict=True):
+            if result is not None and not is_enough():
                 waiting = _WaitingCall(at, call.tool, call.arguments)
                 self._answer(waiting, TranscriptEntry("tool", result, (), 0, is_result=True))
         if begins_anew(asked):
@@ -101,13 +121,11 @@ class SessionReader:
             self._files.doubt()
             self._open.clear()
 
-    def _settle(self, identity: str, result: TranscriptEntry) -> None:
+    def _take(self, identity: str) -> _WaitingCall | None:
         """A result without a call of its id answers the only open call, if there is just one."""
         if identity not in self._open and len(self._open) == 1:
             identity = next(iter(self._open))
-        call = self._open.pop(identity, None)
-        if call is not None:
-            self._answer(call, result)
+        return self._open.pop(identity, None)
 
     def _answer(self, call: _WaitingCall, result: TranscriptEntry) -> None:
         commands = list_commands(call.tool, call.arguments)

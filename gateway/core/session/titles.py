@@ -7,6 +7,8 @@ from gateway.core.history.tagged_blocks import without_blocks
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 
 LONGEST_TITLE_CHARS: Final = 100
+# Of a longer text its beginning and its end are read: a pattern that looks through it holds up other threads.
+_EDGE_CHARS: Final = 1 << 18
 # Blocks that clients put beside the user's words: rules, the environment, open files, results of their own
 # commands. From the sources of Claude Code, Qwen Code, Cline, Roo, Codex, goose and opencode.
 _ADDED_BLOCKS: Final = (
@@ -30,7 +32,14 @@ _INTERRUPTED: Final = re.compile(r"\A\[Request interrupted by user[^\]]*\]\s*")
 def find_asked(entry: TranscriptEntry) -> str:
     """The text that a user wrote in a message, without blocks that clients add; empty if there is none."""
     texts = [each.text for each in list_entries([entry]) if each.role == "user" and not each.is_result]
-    return without_added_blocks("\n".join(texts))
+    return without_added_blocks(without_middle("\n".join(texts)))
+
+
+def without_middle(text: str) -> str:
+    """The beginning and the end of a long text, on lines of their own."""
+    if len(text) <= 2 * _EDGE_CHARS:
+        return text
+    return f"{text[:_EDGE_CHARS]}\n{text[-_EDGE_CHARS:]}"
 
 
 def make_title(text: str) -> str:

@@ -5,7 +5,9 @@ Their results come in the next user message. Values in, values out.
 
 import json
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from gateway.core.session.patches import parse_search_blocks
@@ -21,9 +23,14 @@ _FIELDS: Final = (
 )
 _LONG_FIELDS: Final = ("content", "diff")
 _MOST_CALLS: Final = 50
-# `[write_to_file for 'a.py'] Result:`
-_RESULT: Final = re.compile(rf"\[({'|'.join(_TAGS)})(?: for '[^\n]{{0,1000}}')?\] Result:[ \t]{{0,20}}\n?")
-_FEEDBACK: Final = re.compile(r"<(feedback|user_message)>\n?(.{0,10000}?)\n?</\1>", re.DOTALL)
+# `[write_to_file for 'a.py'] Result:`. One a line at most: else each of a thousand would look through the
+# same thousand characters.
+_RESULT: Final = re.compile(
+    rf"^\[({'|'.join(_TAGS)})(?: for '[^\n]{{0,1000}}')?\] Result:[ \t]{{0,20}}\n?", re.MULTILINE
+)
+# What the user adds to results. A longer block is not the user's words.
+_FEEDBACK: Final = ("feedback", "user_message")
+_LONGEST_FEEDBACK_CHARS: Final = 10_000
 _MARKER: Final = re.compile(r"<{5,9} ?SEARCH\s*")
 _CLOSING: Final = re.compile(r">{5,9} ?REPLACE\s*")
 _FENCE: Final = re.compile(r"(?:```|~~~|<source>|<code>)\S{0,40}")
@@ -48,17 +55,25 @@ def find_written_calls(text: str) -> tuple[WrittenCall, ...]:
     return tuple(_iter_blocks(text)) if "SEARCH" in text and "REPLACE" in text else ()
 
 
-def find_written_result(text: str, call: WrittenCall) -> str | None:
-    """The result of a call in the user message behind it; None if it was not made, or is not told.
+def find_written_results(text: str, calls: Sequence[WrittenCall]) -> list[str | None]:
+    """The results of these calls in the user message behind them; None for one that was not made, or of
+    which nothing is told.
 
-    The result of blocks is empty: aider says only what it could not apply.
+    Each result answers one call of its tool. The result of blocks is empty: aider says only what it could not
+    apply.
     """
-    if not call.needs_result:
-        return None if _NOT_APPLIED.search(text) else ""
-    for found in _RESULT.finditer(text):
-        if found.group(1) == call.tool:
-            return text[found.end() :]
-    return None
+    is_applied = not _NOT_APPLIED.search(text)
+    told: dict[str, deque[str]] = {}
+    found = list(_RESULT.finditer(text))
+    for result, following in zip_longest(found, found[1:]):
+        end = following.start() if following is not None else len(text)
+        told.setdefault(result.group(1), deque()).append(text[result.end() : end])
+    return [_take(told, call.tool) if call.needs_result else "" if is_applied else None for call in calls]
+
+
+def _take(told: dict[str, deque[str]], tool: str) -> str | None:
+    left = told.get(tool)
+    return left.popleft() if left else None
 
 
 def begins_anew(text: str) -> bool:
@@ -70,7 +85,23 @@ def without_results(text: str) -> str:
     """What the user wrote in a message that brings results: feedback, or nothing."""
     if not _RESULT.match(text):
         return text
-    return "\n".join(found.group(2) for found in _FEEDBACK.finditer(text))
+    return "\n".join(_iter_feedback(text))
+
+
+def _iter_feedback(text: str) -> Iterator[str]:
+    """Looks at each place once, and at each kind of block until one of them is not closed."""
+    openings = {tag: text.find(f"<{tag}>") for tag in _FEEDBACK}
+    while found := [(start, tag) for tag, start in openings.items() if start >= 0]:
+        start, tag = min(found)
+        start += len(tag) + 2
+        end = text.find(f"</{tag}>", start)
+        if end < 0:
+            del openings[tag]
+            continue
+        if end - start <= _LONGEST_FEEDBACK_CHARS:
+            yield text[start:end].removeprefix("\n").removesuffix("\n")
+        for each, at in openings.items():
+            openings[each] = text.find(f"<{each}>", end) if at < end else at
 
 
 def _iter_tags(text: str) -> Iterator[WrittenCall]:

@@ -6,7 +6,7 @@ from gateway.core.session.written_calls import (
     WrittenCall,
     begins_anew,
     find_written_calls,
-    find_written_result,
+    find_written_results,
     without_results,
 )
 
@@ -48,13 +48,20 @@ def test_calls_in_a_text(text: str, calls: list[WrittenCall]) -> None:
 
 def test_results_in_the_next_message_of_the_user() -> None:
     run, edit = _call("execute_command", command="ls"), _call("replace_in_file", needs_result=False)
-    assert (
-        find_written_result("[execute_command for 'ls'] Result:\nCommand executed.", run)
-        == "Command executed."
+    told = "[execute_command for 'ls'] Result:\nCommand executed."
+    assert find_written_results(told, [run]) == ["Command executed."]
+    assert find_written_results("Why did you stop?", [run]) == [None]
+    assert find_written_results("Thanks. Now the failing test.", [edit]) == [""]
+    assert find_written_results("# 1 SEARCH/REPLACE block failed to match!\n", [edit]) == [None]
+
+
+def test_each_result_answers_one_call_of_its_tool() -> None:
+    run, read = _call("execute_command", command="ls"), _call("read_file", path="a")
+    told = (
+        "[read_file for 'a'] Result:\nx\n[execute_command for 'ls'] Result:\ny\n"
+        "[read_file for 'b'] Result:\nz"
     )
-    assert find_written_result("Why did you stop?", run) is None
-    assert find_written_result("Thanks. Now the failing test.", edit) == ""
-    assert find_written_result("# 1 SEARCH/REPLACE block failed to match!\n", edit) is None
+    assert find_written_results(told, [run, read, read, read]) == ["y\n", "x\n", "z", None]
 
 
 def test_what_the_user_wrote_beside_results() -> None:
@@ -66,9 +73,19 @@ def test_what_the_user_wrote_beside_results() -> None:
 
 
 @pytest.mark.parametrize(
-    "hostile", ["<read_file>", "<<<<<<< SEARCH\n", ">>>>>>> REPLACE\nSEARCH", "[read_file] Result:"]
+    "hostile",
+    [
+        "<read_file>",
+        "<<<<<<< SEARCH\n",
+        ">>>>>>> REPLACE\nSEARCH",
+        "[read_file] Result:",
+        "[read_file for '",
+        "<feedback>",
+        "<feedback>\n<user_message>\n",
+    ],
 )
 def test_a_megabyte_of_anything_is_read(hostile: str) -> None:
     text = hostile * (1_000_000 // len(hostile))
     assert find_written_calls(text) == ()
-    without_results(text)
+    without_results(f"[read_file] Result:\n{text}")
+    assert len(find_written_results(text, [_call("read_file")] * 50)) == 50
