@@ -8,6 +8,7 @@ import httpx2 as httpx
 import msgspec
 
 from gateway.activity.prices import load_price_table, make_price_list
+from gateway.core.counts import is_count
 from gateway.core.money import count_usd
 from gateway.core.sizing.usage import Usage
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
@@ -139,7 +140,7 @@ def _find_usage(body: bytes) -> Usage | None:
 
 
 def _read(value: Mapping[str, Any], *names: str) -> int:
-    return next((value[name] for name in names if isinstance(value.get(name), int)), 0)
+    return next((value[name] for name in names if is_count(value.get(name))), 0)
 
 
 def _list_usages(body: bytes) -> Iterator[Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from gateway.bounds.lanes import Steps
@@ -53,9 +54,7 @@ def read_messages(unread: Unread) -> Steps[ReadMessages]:
     for position in _list_positions(unread):
         end_seconds = time.thread_time() + left_seconds
         entry = _parse(received, position)
-        unread.reader.feed(
-            position, messages[position], entry, lambda end=end_seconds: time.thread_time() > end
-        )
+        unread.reader.feed(position, messages[position], entry, partial(_is_over, end_seconds))
         if not first and messages[position].role == "user":
             first = find_asked(entry)
         left_seconds = end_seconds - time.thread_time()
@@ -64,6 +63,10 @@ def read_messages(unread: Unread) -> Steps[ReadMessages]:
     changes = [change for change in work.changes if change.position >= unread.written]
     session = unread.session if work == unread.work else with_work(unread.session, work, unread.work)
     return ReadMessages(session, work, pack_changes(received.owner, changes), first)
+
+
+def _is_over(end_seconds: float) -> bool:
+    return time.thread_time() > end_seconds
 
 
 def count_bytes(unread: Unread) -> int:

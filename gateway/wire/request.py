@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gateway.core.counts import is_count
 from gateway.core.errors import Unreadable
 from gateway.core.history.shared_list import SharedList
 from gateway.wire.body import JSON_ERRORS, Fields, Slice, split_fields, split_items
@@ -122,9 +123,12 @@ class EnvelopeFields:
         return value if isinstance(value, str) else ""
 
     def parse_count(self, key: str) -> int | None:
-        """A positive whole number."""
-        value = self.parse(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+        """A positive whole number, in bounds; None also for one that cannot be read, such as 1e400."""
+        try:
+            value = self.parse(key)
+        except Unreadable:
+            return None
+        return value if is_count(value) and value > 0 else None
 
     def fingerprint(self, key: str) -> bytes:
         """SHA-256 of the raw value, empty if it is missing or null."""

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.core.counts import is_count
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import JSON_ERRORS, Fields, mend_surrogates, split_fields
 from gateway.wire.edits import Edit, apply_edits
@@ -127,4 +128,4 @@ def _decode(raw: bytes) -> object:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return is_count(value) and value > 0

@@ -7,6 +7,8 @@ Every gap in a pattern is bounded, so that the time is linear in the length of a
 import re
 from dataclasses import dataclass
 
+from gateway.core.counts import LARGEST_COUNT
+
 # Smaller or larger numbers are codes, years or mistakes.
 _SMALLEST_LIMIT_TOKENS = 256
 _LARGEST_LIMIT_TOKENS = 100_000_000
@@ -137,7 +139,7 @@ def _find_slots(forms: tuple[re.Pattern[str], ...], text: str) -> dict[str, int]
     slots: dict[str, int] = {}
     for match in filter(None, (form.search(text) for form in forms)):
         found = {slot: _parse_number(number) for slot, number in match.groupdict().items() if number}
-        slots = found | slots
+        slots = {slot: number for slot, number in found.items() if number <= LARGEST_COUNT} | slots
     return slots
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gateway.core.counts import is_count
 from gateway.core.digest.tool_arguments import parse_arguments
 from gateway.core.session.patches import (
     PatchedFile,
@@ -238,4 +239,4 @@ def _find_text(fields: Mapping[str, object], keys: tuple[str, ...]) -> str | Non
 
 
 def _find_number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if is_count(value) else None

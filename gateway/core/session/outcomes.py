@@ -7,6 +7,8 @@ import json
 import re
 from typing import Final
 
+from gateway.core.counts import is_count
+
 # How far into a result such words are looked for; behind it an editor shows the file.
 _BEGINNING_CHARS: Final = 300
 _END_CHARS: Final = 400
@@ -130,6 +132,6 @@ def _find_in_json(result: str) -> int | None:
     for fields in (value, metadata):
         for key in _CODE_KEYS:
             code = fields.get(key) if isinstance(fields, dict) else None
-            if isinstance(code, int) and not isinstance(code, bool):
+            if isinstance(code, int) and is_count(abs(code)) and not isinstance(code, bool):
                 return code
     return None

@@ -6,6 +6,8 @@ Does not know where in a response the numbers stand. docs/design.md (Usage) desc
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gateway.core.counts import is_count
+
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
 _CACHED: Final = ("prompt_cache_hit_tokens", "cached_tokens")
 _WRITTEN: Final = ("cache_write_tokens", "cache_creation_tokens")
@@ -123,6 +125,4 @@ def _find_count(value: object) -> int | None:
     """A number of tokens. 0 and 12.0 are valid, a bool is not."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None
-    return value
+    return value if is_count(value) else None

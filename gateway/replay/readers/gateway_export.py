@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from gateway.core.counts import is_count
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.errors import NotARecording
 from gateway.replay.readers.document import (
@@ -80,9 +81,9 @@ def _read_usages(lines: Sequence[RecordedFields]) -> dict[int, RecordedUsage]:
         if find_text(line, "plan") != "passthrough":
             # The upstream has counted what was sent; what came is the gateway's own estimate.
             prompt = find_value(line, "received")
-        if isinstance(messages, int) and isinstance(prompt, int) and prompt > 0:
+        if is_count(messages) and is_count(prompt) and prompt > 0:
             output = find_value(line, "output_tokens")
-            found[messages] = RecordedUsage(prompt, output if isinstance(output, int) else None)
+            found[messages] = RecordedUsage(prompt, output if is_count(output) else None)
     return found
 
 

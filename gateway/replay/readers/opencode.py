@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.core.counts import is_count
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.readers.document import (
     RecordedFields,
@@ -177,7 +178,7 @@ def _read_tokens(tokens: RecordedFields | None) -> RecordedUsage | None:
 
 def _count(fields: RecordedFields | None, name: str) -> int:
     value = find_value(fields or {}, name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if is_count(value) else 0
 
 
 def _render(asked: _StepRequest) -> RecordedRequest:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.core.counts import is_count
 from gateway.core.sizing.usage import find_usage
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.readers.document import (
@@ -110,7 +111,7 @@ def _read_usages(fields: RecordedFields) -> dict[int, RecordedUsage]:
     for raw in find_list(fields.get("usage_by_assistant")) or ():
         step = find_fields(raw) or {}
         position, tokens = find_value(step, "i"), find_value(step, "prompt_tokens")
-        if isinstance(position, int) and isinstance(tokens, int) and tokens > 0:
+        if is_count(position) and is_count(tokens) and tokens > 0:
             found[position] = RecordedUsage(tokens)
     return found
 

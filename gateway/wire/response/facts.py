@@ -4,6 +4,7 @@ Reads every shape that upstreams send (docs/design.md, Usage): OpenAI's Chat Com
 Responses, Anthropic's Messages, llama.cpp. Knows nothing of transport or of the reply's text.
 """
 
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -33,6 +34,10 @@ _decode = msgspec.json.Decoder().decode
 # parsed, and those with the text of the reply are left out.
 _LARGE_BYTES: Final = 1 << 20
 _LARGE_FIELD_BYTES: Final = 1 << 16
+# Numbers that msgspec refuses. They say nothing, and what stands beside them shall not be lost.
+_ODD_NUMBER: Final = re.compile(
+    rb"(?<=[:,\[\s])-?(?:\d{20,}|\d[\d.]{0,40}[eE]\+?\d{3,}|NaN|Infinity)(?=[\s,\]}])"
+)
 _NESTED: Final = ("response", "message")
 _ABSENT: Final = msgspec.Raw()
 
@@ -181,14 +186,23 @@ def has_error(document: JsonObject) -> bool:
 
 
 def parse_documents(data: bytes) -> list[JsonObject] | None:
-    """None if it is not JSON. msgspec also refuses NaN, lone surrogates and what is nested too deeply."""
-    try:
-        value = _decode(data) if len(data) <= _LARGE_BYTES else _parse_large(data)
-    except (ValueError, RecursionError):
+    """None if it is not JSON. msgspec also refuses lone surrogates and what is nested too deeply."""
+    value = _parse(data)
+    if value is None and len(data) <= _LARGE_BYTES:
+        value = _parse(_ODD_NUMBER.sub(b"null", data))
+    if value is None:
         return None
     if isinstance(value, dict):
         return [value]
     return [document for document in value if isinstance(document, dict)] if isinstance(value, list) else []
+
+
+def _parse(data: bytes) -> object:
+    """None if it cannot be read."""
+    try:
+        return _decode(data) if len(data) <= _LARGE_BYTES else _parse_large(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _parse_large(data: bytes | msgspec.Raw) -> dict[str, object]:

@@ -6,6 +6,7 @@ Decides nothing. A message is never rendered again from its facts.
 from dataclasses import replace
 from typing import Final
 
+from gateway.core.counts import is_count
 from gateway.core.history.message import Call, Message, Role, fingerprint_fields, hash_beginning
 from gateway.wire.body import JsonFields, parse_object_with_role
 from gateway.wire.canonical import (
@@ -205,6 +206,6 @@ def is_trimmed(management: object) -> bool:
 def _find_minimum_reply(thinking: object) -> int:
     """Tokens for the thinking budget, which is part of the reply, and for some text after it."""
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    if not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0:
+    if not is_count(budget) or budget == 0:
         return 0
     return budget + _MIN_TEXT_TOKENS

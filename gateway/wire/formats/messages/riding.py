@@ -8,6 +8,7 @@ else keeps the model from using them.
 import re
 from typing import Final
 
+from gateway.core.counts import is_count
 from gateway.wire.formats.messages.request import is_trimmed
 from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none, spare_tokens
 
@@ -36,7 +37,7 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
     limit, budget = body.parse("max_tokens"), _find_budget(body.parse("thinking"))
     least = request.cap_tokens + budget
     enough = max(budget + 1, request.cap_tokens + spare_tokens(request))
-    if least > request.room_tokens and isinstance(limit, int) and limit >= enough:
+    if least > request.room_tokens and is_count(limit) and limit >= enough:
         # The limit stays: a model seldom thinks for its whole budget.
         least = enough
     if not body.limit_reply(_LIMITS, least, request.room_tokens):
@@ -62,4 +63,4 @@ def _acts(tools: object) -> bool:
 def _find_budget(thinking: object) -> int:
     """Tokens that are a part of the reply's limit, and not of its text."""
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    return budget if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0 else 0
+    return budget if is_count(budget) else 0
