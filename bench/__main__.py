@@ -21,8 +21,8 @@ from bench.facts import print_facts
 from bench.growth import print_growth
 from bench.heavy import HEAVY_MODELS
 from bench.hostile import print_hostile
-from bench.hostile_cases import CASES
 from bench.hostile_memory import print_hostile_memory
+from bench.hostile_texts import ALL_CASES
 from bench.memory import print_memory, read_memory_row
 from bench.paced import print_streams
 from bench.page import print_page
@@ -74,7 +74,7 @@ class Effort:
     originals_megabytes: int
     # Whether the part `economics` plays all of its conversations, with all presets.
     has_all: bool
-    cases: tuple[str, ...] = tuple(CASES)
+    cases: tuple[str, ...] = tuple(ALL_CASES)
     # Whether the part `memory` attacks.
     is_hostile: bool = False
 
@@ -111,7 +111,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a short version with rough figures")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md, too")
     parser.add_argument(
-        "--case", action="append", choices=CASES, metavar="NAME", help=f"of hostile: {', '.join(CASES)}"
+        "--case",
+        action="append",
+        choices=ALL_CASES,
+        metavar="NAME",
+        help=f"of hostile: {', '.join(ALL_CASES)}",
     )
     parser.add_argument(
         "--hostile", action="store_true", help="memory: of a gateway that is attacked, and its bound"

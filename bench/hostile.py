@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.hostile_cases import CASES, MEGABYTE, Case, Stage
+from bench.hostile_cases import MEGABYTE, Case, Stage
+from bench.hostile_texts import ALL_CASES
 from bench.stall import Stall, StallMeter
 from bench.table import print_table
 from tests.hostile.process import ProcessGateway, running_process
@@ -33,7 +34,7 @@ models:
 async def print_hostile(names: Sequence[str], patience_seconds: float) -> None:
     rows = []
     for name in names:
-        rows.append(await _read_row(name, CASES[name], patience_seconds))
+        rows.append(await _read_row(name, ALL_CASES[name], patience_seconds))
         print("  ".join(rows[-1]), flush=True)
     print_table(
         f"Hostile: waits of /healthz beside each case, given up after {patience_seconds:.0f} s",
@@ -49,7 +50,9 @@ async def _read_row(name: str, case: Case, patience_seconds: float) -> tuple[str
             settings = _SETTINGS.format(base_url=upstream.base_url, context=case.context)
             async with running_process(settings, Path(folder)) as gateway:
                 before = gateway.rss_bytes
-                stall, seconds, answers = await _attack(case, Stage(gateway.port, upstream), patience_seconds)
+                stall, seconds, answers = await _attack(
+                    case, Stage(gateway.port, upstream, gateway.admin_port), patience_seconds
+                )
                 return _render(name, case, stall, (seconds, before, _read_peak(gateway)), answers)
 
 

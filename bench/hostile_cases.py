@@ -40,6 +40,7 @@ class Stage:
 
     port: int
     upstream: RawUpstream
+    admin_port: int = 0
 
     async def post(self, path: str, body: bytes, headers: Pairs = (), key: str = "sk-nobody") -> str:
         """The status, or how it ended without one."""

@@ -31,6 +31,7 @@ from tests.toy.running import wait_until
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # A line of the start screen, which is printed once the gateway listens. A log in JSON has a line instead.
 _CLIENTS = re.compile(r"base_url http://[^ ]+:(\d+)/v1|\"message\": \"listening on http://[^ \"]+:(\d+)")
+_ADMIN = re.compile(r"admin +http://[^ ]+:(\d+)/")
 # Both are for a machine that is busy with other things. A process takes two seconds of a core to start, and
 # with four workers there are five of them.
 _START_SECONDS = 150.0
@@ -54,6 +55,12 @@ class ProcessGateway:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def admin_port(self) -> int:
+        """0 if its start screen shows none."""
+        found = _ADMIN.search(self.log)
+        return int(found[1]) if found else 0
 
     @property
     def base_url(self) -> str:

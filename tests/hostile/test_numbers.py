@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -27,8 +28,8 @@ _ANSWERS = {
     '{"role":"assistant","content":"Yes."}}],"usage":USAGE}',
     _MESSAGES: '{"id":"a","type":"message","role":"assistant","content":[{"type":"text","text":"Yes."}],'
     '"stop_reason":"end_turn","usage":USAGE}',
-    _RESPONSES: '{"id":"resp_a","object":"response","status":"completed","output":[{"type":"message","id":"m",'
-    '"role":"assistant","status":"completed","content":[{"type":"output_text","text":"Yes."}]}],'
+    _RESPONSES: '{"id":"resp_a","object":"response","status":"completed","output":[{"type":"message",'
+    '"id":"m","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Yes."}]}],'
     '"usage":USAGE}',
 }
 _NO_COUNTS = [
@@ -82,9 +83,9 @@ async def test_a_turn_is_recorded_whatever_its_numbers_say(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def _find_new(gateway: RunningGateway, before: set[str]) -> list[dict[str, object]]:
+async def _find_new(gateway: RunningGateway, before: set[str]) -> list[dict[str, Any]]:
     for _ in range(100):
-        rows = [row for row in (await get_json(gateway, "/v1/conversations"))["conversations"]]
+        rows = (await get_json(gateway, "/v1/conversations"))["conversations"]
         if found := [row for row in rows if row["id"] not in before]:
             return found
         await asyncio.sleep(0.05)

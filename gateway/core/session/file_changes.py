@@ -37,11 +37,12 @@ _MOST_LINES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FileCall:
-    """A call with its result."""
+    """A call with its result. is_compared: what it did is counted in lines, which may take long."""
 
     position: int
     result: str
     is_error: bool
+    is_compared: bool = True
 
     @property
     def is_done(self) -> bool:
@@ -125,7 +126,7 @@ def _write(files: KnownFiles, action: WriteFile, call: FileCall) -> FileChange:
     path, text = action.path, action.text
     is_new = says_created(call.result) or path in files.absent
     is_checked = bool(_CHECKED.search(call.result[:_EDGE_CHARS]))
-    before = files.find_whole(path, is_checked=is_checked)
+    before = files.find_whole(path, is_checked=is_checked) if call.is_compared else None
     files.forget(path)
     if text is None:
         is_empty = bool(_NEW_FILE.match(call.result))
@@ -142,7 +143,7 @@ def _write(files: KnownFiles, action: WriteFile, call: FileCall) -> FileChange:
 def _replace(files: KnownFiles, action: ReplaceTexts, path: str, call: FileCall) -> FileChange:
     is_checked = bool(_CHECKED.search(call.result[:_EDGE_CHARS]))
     texts = (text for each in action.replacements for text in (each.old, each.new))
-    if sum(text.count("\n") + 1 for text in texts) > _MOST_LINES:
+    if not call.is_compared or sum(text.count("\n") + 1 for text in texts) > _MOST_LINES:
         files.forget(path)
         return _make(call, path, "changed", None)
     diffs = [_replace_one(files, action, path, each, is_checked=is_checked) for each in action.replacements]

@@ -43,7 +43,10 @@ class _WaitingCall(NamedTuple):
 
 @dataclass(slots=True)
 class SessionReader:
-    """Not safe for several threads. No text makes it raise."""
+    """Not safe for several threads. No text makes it raise.
+
+    compares_lines: else changes are told, and how many lines they added and deleted is not.
+    """
 
     _log: WorkLog = field(default_factory=WorkLog)
     _todos: TodoBoard = field(default_factory=TodoBoard)
@@ -53,6 +56,7 @@ class SessionReader:
     # In the texts of replies, with their positions.
     _written: list[tuple[int, WrittenCall]] = field(default_factory=list)
     _has_tools: bool = False
+    compares_lines: bool = True
 
     @classmethod
     def restore(cls, work: SessionWork) -> Self:
@@ -134,7 +138,7 @@ class SessionReader:
             return
         if is_todo_call(call.tool) and is_done(result.text, is_error=result.is_error):
             self._todos.read(call.tool, call.arguments, result.text)
-        made = FileCall(call.position, result.text, result.is_error)
+        made = FileCall(call.position, result.text, result.is_error, self.compares_lines)
         actions = find_file_actions(call.tool, call.arguments)
         for change in apply_actions(self._files, actions, made):
             self._log.add_change(change)

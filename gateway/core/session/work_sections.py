@@ -120,7 +120,7 @@ def render_work(work: ListedWork, cap_chars: int) -> str:
 
 
 def _read_work(folded: FoldedHistory) -> SessionWork:
-    reader = SessionReader()
+    reader = SessionReader(compares_lines=False)
     for position, (message, entry) in enumerate(zip(folded.messages, folded.entries, strict=True)):
         if entry is not UNKNOWN_ENTRY:
             reader.feed(position, message, entry)
