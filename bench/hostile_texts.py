@@ -114,7 +114,7 @@ def _make_edits() -> list[dict[str, object]]:
     return turns
 
 
-async def _ask_list(stage: Stage) -> float:
+async def time_list(stage: Stage) -> float:
     """Seconds."""
     clock = asyncio.get_running_loop().time
     started = clock()
@@ -133,7 +133,7 @@ def _sending(make_turns: Callable[[], list[dict[str, object]]]) -> Attack:
         for messages in (turns, longer):
             body = json.dumps({"model": "m", "messages": messages}).encode()
             statuses.append(await stage.post(_CHAT, body))
-            waits += [await _ask_list(stage) for _ in range(20)]
+            waits += [await time_list(stage) for _ in range(20)]
         return f"{' '.join(dict.fromkeys(statuses))}; slowest list {max(waits) * 1_000:.0f} ms"
 
     return attack

@@ -8,8 +8,8 @@
             await gateway.kill()
             await gateway.start()  # on the same store, on another port
 
-To see by hand how long others wait: `async with StallMeter(gateway.port) as meter` of `bench/stall.py`. No
-test asserts on its figures, as they depend on the machine.
+To see how long others wait: `async with StallMeter(gateway.port) as meter` of `bench/stall.py`. Its figures
+depend on the machine, so a test that asserts on them takes a wide bound.
 """
 
 import asyncio
