@@ -75,7 +75,7 @@ class Case:
     context: int = _WIDE
 
 
-def _posting(path: str, make_body: Callable[[], bytes], headers: Pairs = ()) -> Attack:
+def posting(path: str, make_body: Callable[[], bytes], headers: Pairs = ()) -> Attack:
     async def attack(stage: Stage) -> str:
         return await stage.post(path, make_body(), headers)
 
@@ -155,8 +155,8 @@ def _make_number(digits: int) -> bytes:
     return b'{"model":"m","max_tokens":%s,"messages":[]}' % (b"9" * digits)
 
 
-def _zip_members(count: int) -> bytes:
-    return gzip.compress(b'{"model":"m","messages":[') + gzip.compress(b" ") * count + gzip.compress(b"]}")
+def zip_members(count: int, member: bytes = b" ") -> bytes:
+    return gzip.compress(b'{"model":"m","messages":[') + gzip.compress(member) * count + gzip.compress(b"]}")
 
 
 def _answering(*answers: tuple[bytes, Pairs]) -> Script:
@@ -334,42 +334,38 @@ CASES: Final[dict[str, Case]] = {
     "nothing": Case("nothing for two seconds", _attack_nothing),
     "letters-20k": Case(
         "20,000 messages of a letter, window nearly full",
-        _posting(_CHAT, lambda: _make_letters(20_000)),
+        posting(_CHAT, lambda: _make_letters(20_000)),
         context=128_000,
     ),
     "letters-133k": Case(
         "133,000 messages of a letter, window nearly full",
-        _posting(_CHAT, lambda: _make_letters(133_000)),
+        posting(_CHAT, lambda: _make_letters(133_000)),
         context=800_000,
     ),
-    "results-8k": Case(
-        "8,000 results in reverse", _posting(_MESSAGES, lambda: _make_reversed_results(8_000))
-    ),
+    "results-8k": Case("8,000 results in reverse", posting(_MESSAGES, lambda: _make_reversed_results(8_000))),
     "results-16k": Case(
-        "16,000 results in reverse", _posting(_MESSAGES, lambda: _make_reversed_results(16_000))
+        "16,000 results in reverse", posting(_MESSAGES, lambda: _make_reversed_results(16_000))
     ),
     "calls": Case(
-        "55,000 calls in one message", _posting(_CHAT, lambda: _make_calls(55_000)), context=1_200_000
+        "55,000 calls in one message", posting(_CHAT, lambda: _make_calls(55_000)), context=1_200_000
     ),
     "late-results": Case(
-        "4,000 late results, window full", _posting(_CHAT, lambda: _make_late_results(4_000)), context=100_000
+        "4,000 late results, window full", posting(_CHAT, lambda: _make_late_results(4_000)), context=100_000
     ),
     "surrogate": Case(
         "a lone surrogate in 20 MB",
-        _posting(_CHAT, lambda: _make_message(_make_words(20 * MEGABYTE) + _SURROGATE)),
+        posting(_CHAT, lambda: _make_message(_make_words(20 * MEGABYTE) + _SURROGATE)),
     ),
-    "fields": Case("650,000 fields", _posting(_CHAT, lambda: _make_fields(650_000))),
-    "messages": Case("400,000 messages", _posting(_CHAT, lambda: _make_letters(400_000))),
-    "items": Case("3,500,000 items of input", _posting(_RESPONSES, lambda: _make_items(3_500_000))),
-    "depth": Case("20 MB of nested lists", _posting(_CHAT, lambda: _make_nested(10 * MEGABYTE))),
-    "digits": Case("a number of 20 MB", _posting(_CHAT, lambda: _make_number(20 * MEGABYTE))),
+    "fields": Case("650,000 fields", posting(_CHAT, lambda: _make_fields(650_000))),
+    "messages": Case("400,000 messages", posting(_CHAT, lambda: _make_letters(400_000))),
+    "items": Case("3,500,000 items of input", posting(_RESPONSES, lambda: _make_items(3_500_000))),
+    "depth": Case("20 MB of nested lists", posting(_CHAT, lambda: _make_nested(10 * MEGABYTE))),
+    "digits": Case("a number of 20 MB", posting(_CHAT, lambda: _make_number(20 * MEGABYTE))),
     "neighbour": Case("40 MB beside another tenant's count", _attack_beside_neighbour, context=100_000),
     "one-letter": Case(
-        "1 MB of one letter", _posting(_CHAT, lambda: _make_message(b"a" * MEGABYTE)), context=200_000
+        "1 MB of one letter", posting(_CHAT, lambda: _make_message(b"a" * MEGABYTE)), context=200_000
     ),
-    "blanks": Case(
-        "1 MB of blanks", _posting(_CHAT, lambda: _make_message(b" " * MEGABYTE)), context=200_000
-    ),
+    "blanks": Case("1 MB of blanks", posting(_CHAT, lambda: _make_message(b" " * MEGABYTE)), context=200_000),
     "br-answer": Case("an answer of 1 GB in 1 KB of br", _attacking_with_answer(_make_bomb, _JSON + _BROTLI)),
     "br-stream": Case(
         "a stream of 1 GB of line ends in 1 KB of br",
@@ -382,13 +378,13 @@ CASES: Final[dict[str, Case]] = {
     "br-answers": Case(
         "20 such answers at once", _attacking_with_answer(_make_bomb, _JSON + _BROTLI, times=20)
     ),
-    "br-request": Case("a request of 60 MB in 150 bytes of br", _posting(_CHAT, _zip_request, _BROTLI)),
+    "br-request": Case("a request of 60 MB in 150 bytes of br", posting(_CHAT, _zip_request, _BROTLI)),
     "br-requests": Case("20 such requests at once", _attack_with_zipped_bodies),
     "members-answer": Case(
-        "an answer of 2,000 gzip members", _attacking_with_answer(lambda: _zip_members(2_000), _GZIP)
+        "an answer of 2,000 gzip members", _attacking_with_answer(lambda: zip_members(2_000), _GZIP)
     ),
     "members-request": Case(
-        "a request of 2,000 gzip members", _posting(_CHAT, lambda: _zip_members(2_000), _GZIP)
+        "a request of 2,000 gzip members", posting(_CHAT, lambda: zip_members(2_000), _GZIP)
     ),
     "ids": Case("141 requests with ids of 2 MB", _attack_with_ids),
     "references": Case("an item of 200 KB, named 7,000 times", _attack_with_references),

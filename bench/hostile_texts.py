@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from bench.hostile_cases import CASES, MEGABYTE, Attack, Case, Stage
+from bench.hostile_cases import CASES, MEGABYTE, Attack, Case, Stage, posting, zip_members
 from tests.wire_through.raw import Received, render_answer
 
 _SIZE: Final = MEGABYTE
@@ -145,6 +145,10 @@ def _sending_text(make_text: Callable[[], str]) -> Attack:
 
 ALL_CASES: Final[dict[str, Case]] = {
     **CASES,
+    "members-large": Case(
+        "a request of 2,000 gzip members of 30 KB",
+        posting(_CHAT, lambda: zip_members(2_000, b" " * 30_000), (("Content-Encoding", "gzip"),)),
+    ),
     "text-written-calls": Case("2,000 written calls wait for 100 KB", _sending(_make_written_calls)),
     "text-edits": Case("250 edits turn 2,000 lines around", _sending(_make_edits)),
     **{

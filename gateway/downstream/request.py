@@ -32,9 +32,9 @@ _RESET: Final = struct.pack("ii", 1, 0)
 # What is decoded at a time, before the memory for more is asked for; some steps give nothing.
 _DECODED_BYTES: Final = 1 << 22
 _DECODED_STEPS: Final = 1_000
-# Text is compressed to a tenth, and seldom to a hundredth. A body that decodes to more than a thousand times
+# Text is compressed to a tenth, and seldom to a hundredth. A body that decodes to more than a hundred times
 # its bytes is passed on as it came, unless it is small even so.
-_MAX_RATIO: Final = 1_000
+_MAX_RATIO: Final = 100
 _ALWAYS_DECODED_BYTES: Final = 1 << 20
 
 # Method, target, and the headers in one piece: dozens of small ones would be compared one by one.

@@ -35,6 +35,7 @@ models: [{{match: m, context: 100000}}]
         "text-written-calls",
         "text-edits",
         "members-request",
+        "members-large",
         "members-answer",
     ],
 )
