@@ -81,8 +81,8 @@ class ActivityBook:
         point = RequestPoint(
             at_seconds=now,
             messages=activity.messages,
-            # What was left out nobody has counted.
-            received=sent + plan.received - plan.sent,
+            # What was left out nobody has counted, and what was cut is no saving.
+            received=sent + plan.received - plan.cut - plan.sent,
             sent=sent,
             prompt_tokens=usage.prompt_tokens if usage is not None else None,
             cached_tokens=usage.cached_tokens if usage is not None else None,

@@ -40,7 +40,7 @@ class RequestPoint(msgspec.Struct, frozen=True, kw_only=True):
     at_seconds: float
     # The length of the history.
     messages: int
-    # Estimates: of what came, and of what was sent.
+    # Estimates: of what came, without what was cut out of the client's messages, and of what was sent.
     received: int
     sent: int
     # As the upstream reported them; None if it did not.

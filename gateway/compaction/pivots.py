@@ -17,9 +17,8 @@ from gateway.core.compaction.summary import Accepted
 from gateway.core.digest.render import make_digest
 from gateway.core.history.conversation import find_replaceable_start
 from gateway.core.history.framing import TextKind, make_framing
-from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry, cut_middle, list_entries
-from gateway.core.history.view import shown_tokens
 from gateway.core.session.work_sections import FoldedHistory, append_lists
 from gateway.planning.message_sizes import Sizer
 from gateway.recall.beside_summary import choose_recalled
@@ -133,7 +132,6 @@ class PivotMaker:
     ) -> Pivot:
         conversation, prompts = situation.conversation, turn.policy.prompts
         opening_end = find_replaceable_start(conversation, keeps_opening=turn.policy.keep.opening)
-        mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
         earlier = cut.base.question if cut.base is not None else None
         question = (earlier or prompts.question) if opening_end == 0 else None
         framed = Accepted(text.summary, text.tokens + framing.tokens)
@@ -149,8 +147,8 @@ class PivotMaker:
             resume=prompts.resume,
             tokens=_INSERTED_TOKENS
             + sum([await self._sizer.count(turn.owner, part, turn.policy.estimator) for part in inserted]),
-            opening_chars=cut.opening_chars,
-            opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
+            opening_chars=None,
+            opening_tokens=sum(size.tokens for size in situation.sizes.messages[:opening_end]),
             saved_tokens=max(0, cut.replaced_tokens - framed.tokens - recalled.tokens)
             + (cut.base.saved_tokens if cut.base else 0),
             created_seconds=self._clock(),
@@ -188,10 +186,7 @@ def _find_room(turn: Turn, situation: Situation, cut: Cut, summary_tokens: int) 
     thresholds, tokens = situation.thresholds, situation.calibrated.messages
     if thresholds is None:
         return room
-    keeps_opening = turn.policy.keep.opening
-    opening = sum(tokens[: find_replaceable_start(situation.conversation, keeps_opening=keeps_opening)])
-    if cut.opening_chars is not None:
-        opening = min(opening, thresholds.opening)
+    opening = situation.opening_tokens if turn.policy.keep.opening else 0
     sent = situation.calibrated.environment + opening + summary_tokens + sum(tokens[cut.covers :])
     free = _RECALLED_OF_FREE * (thresholds.hard - sent)
     return min(room, free, _RECALLED_OF_WINDOW * thresholds.window)
@@ -204,7 +199,7 @@ def _read_shown(turn: Turn, situation: Situation, cut: Cut) -> Steps[list[Transc
     opening = find_replaceable_start(conversation, keeps_opening=turn.policy.keep.opening)
     entries = []
     for position in (
-        *range(opening if cut.opening_chars is None else 0),
+        *range(opening),
         *range(cut.covers, len(conversation.messages)),
     ):
         if position not in marked and not conversation.is_gone(position):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from gateway.conversations.recognizer import Received
+from gateway.core.compaction.situation import RefusedRequest
 from gateway.core.economy.rates import UNCACHED, Rates
 from gateway.core.history.head import Head, is_comparable
 from gateway.core.history.purpose import Purpose
@@ -67,6 +68,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     # Whether the client asks what the conversation cost so far.
     wants_economics: bool = False
+    # Set if upstream has refused the request as too long, and it is planned again.
+    refused: RefusedRequest | None = None
     # Called with each event of the response, if a later request may name that response.
     on_event: OnEvent | None = None
     # In the same case called before the request is sent: with what the gateway changed, and the conversation.

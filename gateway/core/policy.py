@@ -147,7 +147,7 @@ class Keep:
         Doc("Keep the messages before the first reply; false: the summary replaces them, too."),
     ] = True
     opening_ratio: Annotated[
-        Ratio, Doc("Largest opening, as a part of the window; longer texts in it are cut in the middle.")
+        Ratio, Doc("Room for an opening that the upstream has refused whole, as a part of the window.")
     ] = 0.15
 
 

@@ -132,7 +132,7 @@ class OriginalsArchive:
 
     def keep_pruned(self, turn: Turn, batch: Batch) -> None:
         """The messages that a batch marks."""
-        self._enqueue(turn, "prune", [mark.position for mark in batch.marks])
+        self._enqueue(turn, "cut" if batch.is_cut else "prune", [mark.position for mark in batch.marks])
 
     def _enqueue(
         self, turn: Turn, kind: RemovalKind, positions: Sequence[int], base: Pivot | None = None

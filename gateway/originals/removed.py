@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-RemovalKind = Literal["summary", "digest", "prune"]
+RemovalKind = Literal["summary", "digest", "prune", "cut"]
 
 
 class Origin(NamedTuple):

@@ -6,8 +6,11 @@ upstream's own error, unchanged (docs/design.md, Overflow errors).
 
 from typing import Final
 
+from msgspec import structs
+
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.situation import RefusedRequest
 from gateway.downstream.responder import Responder
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.sender import Sender
@@ -45,7 +48,8 @@ class OverflowRetry:
             learned = await self._learner.learn_from_refusal(
                 turn, plan, overflow, sent_bytes, is_first=is_first
             )
-            smaller = await self._planning.plan_measured(learned, budget, client)
+            refused = structs.replace(learned, refused=RefusedRequest(view=plan.view, overflow=overflow))
+            smaller = await self._planning.plan_measured(refused, budget, client)
             budget.end()
             is_smaller = await self._is_smaller(turn, plan, smaller)
             self._reporter.note_refusal(turn, plan, overflow, is_retried=is_smaller)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.traces.tracer import Tracer
 
 # Plans that send less than the whole conversation.
-_COMPACTED: Final = frozenset({"pivot", "pivot+pruned", "digest", "pruned"})
+_COMPACTED: Final = frozenset({"pivot", "pivot+pruned", "digest", "pruned", "cut"})
 _MINIMUM_ERROR: Final = 400
 
 

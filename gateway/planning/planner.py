@@ -13,7 +13,7 @@ from gateway.bounds.lanes import Lanes
 from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
-from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.plan import Plan, describe_cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.economy.compaction_cost import COLD_SECONDS
@@ -107,6 +107,8 @@ class Planner:
             received=max(0, sent + saved),
             sent=sent,
             output=None,
+            warning=describe_cut(active.pivot, active.batches),
+            cut=sum(batch.saved_tokens for batch in active.batches if batch.is_cut),
             recalls=tuple(active.recalls),
         )
 
@@ -138,6 +140,7 @@ class Planner:
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
             in_tokens=in_tokens if measured is not in_tokens else None,
+            refused=turn.refused,
             rates=turn.rates,
             ledger=turn.head.ledger if turn.head is not None else None,
             rides=wants_riding(turn.policy, turn.model, turn.upstream.name),

@@ -14,7 +14,7 @@ from gateway.activity.series import PrefixChange
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.shared_list import SharedList
-from gateway.core.history.view import Size, View, measure_range
+from gateway.core.history.view import Size, View, is_sent, measure_pivot, measure_range
 from gateway.planning.message_sizes import Sizer
 from gateway.replay.prefix_cache import NOT_CACHED, CacheKind, CacheUse, use_cache
 from gateway.replay.recording import RecordedUsage
@@ -51,7 +51,7 @@ class Sized(NamedTuple):
         pivot, start = view.pivot, min(view.start, end)
         before = self.environment
         if pivot is not None:
-            before += pivot.opening_tokens + pivot.tokens
+            before += measure_pivot(view, self.messages)
         if view.marks:
             return before + measure_range(view, self.messages, start, end)
         return before + self.sums[end] - self.sums[start]
@@ -231,7 +231,8 @@ def count_shared(before: Sent, now: Sent, common: int) -> int:
         return now.sized.measure(now.view, _find_first_difference(before.view, now.view, common))
     if any(pivot.opening_chars is not None for pivot in pivots):
         start = 0
-    return now.sized.environment + now.sized.sums[start]
+    start = _find_first_difference(before.view, now.view, start)
+    return now.sized.environment + measure_range(now.view, now.sized.messages, 0, start)
 
 
 def find_change(before: Sent, now: Sent, common: int, *, is_rewritten: bool) -> PrefixChange | None:
@@ -262,11 +263,10 @@ def _find_first_difference(before: View, now: View, common: int) -> int:
     """The first message that is marked in another way, at most `common`."""
     if before.marks == now.marks:
         return common
-    start = now.start
     changed = (
         position
         for position in before.marks.keys() | now.marks.keys()
-        if position >= start and before.marks.get(position) != now.marks.get(position)
+        if is_sent(now.pivot, position) and before.marks.get(position) != now.marks.get(position)
     )
     return min(min(changed, default=common), common)
 

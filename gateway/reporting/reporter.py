@@ -184,19 +184,26 @@ class Reporter:
 
     def note_pruning(self, turn: Turn, batch: Batch, sent_tokens: int) -> None:
         """Marks that a request was sent and accepted with for the first time. sent_tokens: its estimate."""
-        self._metrics.count_pruning()
-        self._activity.note_pruning(turn)
         self._archive.keep_pruned(turn, batch)
         entry = LogEntry(
             at_seconds=self._clock(),
-            kind="prune",
+            kind="cut" if batch.is_cut else "prune",
             trigger="auto",
-            reason="prune",
+            reason="refused" if batch.is_cut else "prune",
             pre_tokens=sent_tokens + batch.saved_tokens,
             post_tokens=sent_tokens,
             messages=len(batch.marks),
         )
         self._log_writer.note(turn, entry)
+        if batch.is_cut:
+            _recovery.warning(
+                "cut messages that upstream refused as too long: conversation=%s messages=%d cut=%d sent=%d",
+                *(turn.conversation_id, len(batch.marks), batch.saved_tokens, sent_tokens),
+                extra=name_ids(turn),
+            )
+            return
+        self._metrics.count_pruning()
+        self._activity.note_pruning(turn)
         self._bus.publish(
             Pruned(
                 session_id=turn.conversation_id,

@@ -255,5 +255,5 @@ def make_situation(received: Received, policy: Policy = SUMMARIZING, **fields: A
 def make_cut(covers: int, base: Pivot | None = None, **fields: Any) -> Cut:
     """Behind the task and the base."""
     start = base.covers if base is not None else 1
-    defaults: JSON = {"start": start, "replaced_tokens": 4_000, "cap_tokens": 1_000, "opening_chars": None}
+    defaults: JSON = {"start": start, "replaced_tokens": 4_000, "cap_tokens": 1_000}
     return Cut(base=base, covers=covers, **(defaults | fields))

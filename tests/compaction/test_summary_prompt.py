@@ -42,7 +42,7 @@ _ENTRIES = [
     TranscriptEntry("assistant", "", (("write", "a" * 5_000),), 0),
     TranscriptEntry("tool", "t" * 5_000, (), 0, is_result=True),
 ]
-_CUT = Cut(base=None, start=0, covers=3, replaced_tokens=100, cap_tokens=100, opening_chars=None)
+_CUT = Cut(base=None, start=0, covers=3, replaced_tokens=100, cap_tokens=100)
 
 
 # Parts

@@ -38,7 +38,7 @@ def talk(messages: int, conversation: str = "c", **fields: Any) -> Turn:
 
 
 def cut_at(start: int, covers: int) -> Cut:
-    return Cut(base=None, start=start, covers=covers, replaced_tokens=100, cap_tokens=50, opening_chars=None)
+    return Cut(base=None, start=start, covers=covers, replaced_tokens=100, cap_tokens=50)
 
 
 def compact(archive: OriginalsArchive, turn: Turn, start: int, covers: int, **fields: Any) -> None:

@@ -311,10 +311,10 @@ async def test_a_result_larger_than_the_window_is_cut_in_another_format(
         answers = [await ask(client, url, session.request(turn, shape)) for turn in (13, 14)]
     assert all(answer.is_whole for answer in answers)
     assert len([seen for seen in toy.requests if seen.refusal is not None]) <= 1
-    # Sticky: the same items on the following request.
-    first, second = (dialect.items(seen.request) for seen in toy.chats[-2:])
-    assert second[: len(first)] == first
-    assert f"of {3 * _WINDOW_CHARS} characters cut".encode() in toy.chats[-1].body
+    assert [answer.header("x-gateway-plan") for answer in answers] == ["cut", "pivot"]
+    assert f"of {3 * _WINDOW_CHARS} characters cut".encode() in toy.chats[-2].body
+    # It filled the window to the hard threshold, so the next request has a summary in its place.
+    assert max(len(seen.body) for seen in toy.chats[-2:]) < 2 * _WINDOW_CHARS
 
 
 def with_added(session: Session, turn: int, added: Sequence[Message]) -> bytes:
@@ -357,9 +357,10 @@ async def test_a_message_larger_than_the_window_is_cut_in_the_middle(
         whole = str(message["content"])
         assert f"of {len(whole)} characters cut" in text
         assert text[:50] == whole[:50] and text[-50:] == whole[-50:]
-    # Sticky: the same bytes on the following request.
-    sent = read_messages(cut)
-    assert read_messages(toy.chats[-1])[: len(sent)] == sent
+    # It filled the window to the hard threshold, so the next request has a summary in its place.
+    assert first.header("x-gateway-plan") == "cut"
+    assert second.header("x-gateway-plan") == "pivot"
+    assert max(len(cut.body), len(toy.chats[-1].body)) < 2 * _WINDOW_CHARS
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])

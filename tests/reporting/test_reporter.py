@@ -30,7 +30,7 @@ from tests.builders.state import make_store
 from tests.state.talk import MESSAGES
 
 _TURN = make_turn(read(render(MESSAGES)))
-_CUT = Cut(base=None, start=1, covers=5, replaced_tokens=800, cap_tokens=50, opening_chars=None)
+_CUT = Cut(base=None, start=1, covers=5, replaced_tokens=800, cap_tokens=50)
 _PIVOT = make_pivot(_TURN.received.conversation, 5, saved_tokens=700, tokens=60)
 _REQUEST = CompactionRequest(reason="overflow", calls=3)
 _NOW = 1_000.0

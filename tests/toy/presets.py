@@ -142,7 +142,7 @@ def _fold(played: Played, situation: Situation, cut: Cut, at: int) -> Pivot:
         question=None if opening_end else "?",
         resume="Go on.",
         tokens=SUMMARY_TOKENS if situation.policy.summary.method == "model" else DROPPED_TOKENS,
-        opening_chars=cut.opening_chars,
+        opening_chars=None,
         opening_tokens=sum(size.tokens for size in situation.sizes.messages[:opening_end]),
         saved_tokens=0,
         created_seconds=0.0,

@@ -49,18 +49,25 @@ def changes_for_free(situation: Situation) -> bool:
 
 
 def with_marks(
-    situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]
+    situation: Situation,
+    pivot: Pivot | None,
+    batches: Sequence[Batch],
+    marks: Sequence[Mark],
+    *,
+    is_cut: bool = False,
 ) -> list[Batch]:
     """The batches and one with these marks.
 
-    A batch that was decided at this very request before, for a retry, is merged with the new one.
+    A batch that was decided at this very request before, for a retry, is merged with the new one. is_cut: see
+    Batch.
     """
     key = situation.conversation.key.hex()
     older = [batch for batch in batches if batch.key != key]
+    is_cut = is_cut or any(batch.is_cut for batch in batches if batch.key == key)
     view = make_view(pivot, older)
     merged = make_view(pivot, batches).marks | {mark.position: mark for mark in marks}
     decided = tuple(mark for position, mark in merged.items() if view.marks.get(position) != mark)
-    return [*older, _make_batch(situation, view, decided)]
+    return [*older, replace(_make_batch(situation, view, decided), is_cut=is_cut)]
 
 
 def _is_cheaper_than_a_summary(

@@ -12,7 +12,7 @@ from gateway.core.sizing.estimate import Estimate
 # A shorter reply is of no use to an agent.
 SMALLEST_REPLY_TOKENS: Final = 1_024
 # Room for chat templates and hidden turns, which no estimate includes.
-_SLACK_TOKENS: Final = 64
+SLACK_TOKENS: Final = 64
 
 
 def choose_output(
@@ -25,9 +25,14 @@ def choose_output(
     """
     if requested is None or context is None:
         return None
-    left = context - estimate.tokens - estimate.unsure - _SLACK_TOKENS
+    left = context - estimate.tokens - estimate.unsure - SLACK_TOKENS
     if requested <= left:
         return None
-    least = max(SMALLEST_REPLY_TOKENS, cap_minimum_reply(minimum_reply, context))
-    clamped = min(requested, max(left, least))
+    clamped = max(left, find_least_output(requested, context, minimum_reply))
     return clamped if clamped < requested else None
+
+
+def find_least_output(requested: int | None, context: int, minimum_reply: int = 0) -> int:
+    """The shortest reply that may be requested instead. What the client asks for is enough."""
+    least = max(SMALLEST_REPLY_TOKENS, cap_minimum_reply(minimum_reply, context))
+    return min(requested or least, least)

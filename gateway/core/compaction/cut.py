@@ -5,9 +5,9 @@ Knows sizes and thresholds. A cut never separates an atomic group.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
-from gateway.core.compaction.shorten import choose_opening_chars
 from gateway.core.history.conversation import Conversation, find_replaceable_start, is_boundary
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.thresholds import Thresholds
@@ -20,7 +20,7 @@ WORTHWHILE_SHARE: Final = 0.05
 NEEDED_SHARE: Final = 0.02
 # A summary must be at least 10 % smaller than what it replaces.
 SMALLER_SHARE: Final = 0.9
-# The opening and then the summary give way last, and keep at least this share of the window.
+# The summary gives way last, and keeps at least this share of the window.
 _SMALLEST_SHARE: Final = 0.02
 
 
@@ -37,8 +37,6 @@ class Cut:
     replaced_tokens: int
     # The length that a summary is asked for, and that a digest has at most.
     cap_tokens: int
-    # As in Pivot.
-    opening_chars: int | None
     # What a summary may have beyond its cap. These tokens are meant for turns.
     spare_tokens: int = 0
 
@@ -56,6 +54,8 @@ class CutConstraints:
     must_keep: int
     # True tokens by which the conversation will still grow before the cut is applied. They become tail, too.
     lead: int = 0
+    # True tokens of the opening as it is sent, if messages of it are cut.
+    opening: float = inf
 
 
 def choose_cut(
@@ -68,30 +68,26 @@ def choose_cut(
     """The cut with the largest tail within its budget, or None if there is nothing to replace.
 
     A tail given in messages may reach halfway from the target to the hard threshold; a larger one is reduced
-    to the target, because otherwise every turn would compact. If not everything fits, these give way in this
-    order: the tail before the open group, the opening above its share, the summary.
+    to the target, because otherwise every turn would compact. If not everything fits, the tail before the
+    open group gives way first, then the summary. The opening stays whole.
     """
     tokens, base = calibrated.messages, constraints.base
     opening_end = find_replaceable_start(conversation, keeps_opening=keep.opening)
-    opening = sum(tokens[:opening_end])
+    opening = min(sum(tokens[:opening_end]), constraints.opening)
     covers = _choose_covers(conversation, calibrated, thresholds, keep, constraints, opening)
     start = max(base.covers if base else 0, opening_end)
     if covers <= start:
         return None
-    left = thresholds.hard - calibrated.environment - sum(tokens[covers:])
-    smallest = _SMALLEST_SHARE * thresholds.window
-    kept = min(opening, max(min(thresholds.opening, left - thresholds.summary), smallest))
-    cap = int(max(min(thresholds.summary, left - kept), min(thresholds.summary, smallest)))
+    left = thresholds.hard - calibrated.environment - opening - sum(tokens[covers:])
+    smallest = min(thresholds.summary, _SMALLEST_SHARE * thresholds.window)
+    cap = int(max(min(thresholds.summary, left), smallest))
     return Cut(
         base=base,
         start=start,
         covers=covers,
         replaced_tokens=sum_replaced(calibrated, base, start, covers),
         cap_tokens=cap,
-        opening_chars=None
-        if kept >= opening
-        else _choose_opening_chars(calibrated, opening_end, kept / opening),
-        spare_tokens=max(0, int(min(thresholds.longest_summary, left - kept)) - cap),
+        spare_tokens=max(0, int(min(thresholds.longest_summary, left)) - cap),
     )
 
 
@@ -169,8 +165,3 @@ def _shrink_tail(
         kept -= tokens[position]
         position += 1
     return position
-
-
-def _choose_opening_chars(calibrated: CalibratedSizes, opening_end: int, share: float) -> int:
-    sizes = calibrated.sizes.messages[:opening_end]
-    return choose_opening_chars(sizes, share * sum(size.tokens for size in sizes))

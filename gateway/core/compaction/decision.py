@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.compaction.batches import changes_for_free, choose_batches, with_marks
-from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS
+from gateway.core.compaction.clamp import find_least_output
 from gateway.core.compaction.cut import (
     NEEDED_SHARE,
     WORTHWHILE_SHARE,
@@ -18,7 +18,7 @@ from gateway.core.compaction.cut import (
     is_worthwhile,
 )
 from gateway.core.compaction.plan import Plan, make_active_plan, make_plan
-from gateway.core.compaction.shorten import choose_shortening
+from gateway.core.compaction.shorten import choose_shortening, count_allowed
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Pivot
@@ -60,7 +60,8 @@ def decide(situation: Situation) -> Decision:
     7. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
        array or the policy wants a digest at the hard threshold.
     8. Send the array with its newest pivot, if the window holds it.
-    9. Send it with its largest texts cut.
+    9. Send it with its largest texts cut, if upstream has refused it; what was cut before may be cut further.
+    10. Send it whole: that it does not fit is an estimate.
     """
     thresholds = situation.thresholds
     if thresholds is None:
@@ -152,6 +153,10 @@ def _cut_largest_texts(options: "_Options") -> Decision | None:
     return options.plan_shortened()
 
 
+def _send_whole(options: "_Options") -> Decision | None:
+    return options.plan_with_newest()
+
+
 # In the order of the docstring of `decide`, from its second rule on. The last one always decides.
 _RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
     _apply_early_pivot,
@@ -162,6 +167,7 @@ _RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
     _digest_first,
     _send_what_fits,
     _cut_largest_texts,
+    _send_whole,
 )
 
 
@@ -203,10 +209,11 @@ class _Options:
     @lazy
     def fits(self) -> bool:
         """Whether the window holds the array with its newest pivot, and a short reply."""
-        estimate = self.newest_estimate
+        estimate, situation = self.newest_estimate, self.situation
+        reply = find_least_output(situation.requested, self.thresholds.window)
         # Before the first response the estimate is too uncertain to remove something from a request.
-        unsure = estimate.unsure if self.situation.known.head is not None else 0
-        return estimate.tokens + unsure + SMALLEST_REPLY_TOKENS <= self.thresholds.window
+        unsure = estimate.unsure if situation.known.head is not None else 0
+        return estimate.tokens + unsure + reply <= self.thresholds.window
 
     @lazy
     def worthwhile_cut(self) -> Cut | None:
@@ -230,7 +237,7 @@ class _Options:
 
     def choose_cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
         situation = self.situation
-        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead)
+        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead, opening=situation.opening_tokens)
         return choose_cut(
             situation.conversation, situation.calibrated, self.thresholds, situation.policy.keep, parts
         )
@@ -241,15 +248,23 @@ class _Options:
     def plan_with_newest(self) -> Plan:
         return make_plan(self.situation, self.newest, self.batches, self.thresholds)
 
-    def plan_shortened(self) -> Plan:
-        """The array with its largest texts cut, if the policy allows that."""
-        situation = self.situation
+    def plan_shortened(self) -> Plan | None:
+        """The array with its largest texts cut; None if none may be cut, or if that is not enough.
+
+        After a refusal as much as its numbers ask for. Later on, what was cut is cut to the target, so that
+        not every turn is refused.
+        """
+        situation, refused = self.situation, self.situation.refused
+        may_cut = None if refused is not None else situation.cut_positions
+        if not situation.policy.auto or (may_cut is not None and not may_cut):
+            return None
+        allowed: float = self.thresholds.target
+        if refused is not None:
+            allowed = count_allowed(situation, self.thresholds, refused)
         view = situation.view(self.newest, self.batches)
-        if not situation.policy.auto:
-            return self.plan_with_newest()
-        excess = self.newest_estimate.tokens - self.thresholds.hard
-        marks = choose_shortening(situation.conversation, situation.calibrated, view, excess)
+        excess = self.newest_estimate.tokens - allowed
+        marks = choose_shortening(situation.conversation, situation.calibrated, view, excess, may_cut)
         if not marks:
-            return self.plan_with_newest()
-        batches = with_marks(situation, self.newest, self.batches, marks)
+            return None
+        batches = with_marks(situation, self.newest, self.batches, marks, is_cut=True)
         return make_plan(situation, self.newest, batches, self.thresholds)

@@ -118,6 +118,7 @@ def measure_compaction(whole: Cut, pivot: Pivot, before_tokens: int) -> Compacte
 
 def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:
     calibrated = situation.calibrated
+    constraints = replace(constraints, opening=situation.opening_tokens)
     cut = choose_cut(situation.conversation, calibrated, thresholds, situation.policy.keep, constraints)
     if cut is None or sum(calibrated.messages[cut.start : cut.covers]) < _MIN_REPLACED_TOKENS:
         return None

@@ -5,20 +5,23 @@ Makes the plan of what `decision` has chosen.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from math import ceil
+from typing import Final, Literal
 
-from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
+from gateway.core.compaction.clamp import choose_output, find_least_output
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
-from gateway.core.history.view import View, make_view
+from gateway.core.history.view import View, is_sent, make_view
 from gateway.core.limits.small_windows import SmallWindow, find_small_window
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Estimate
 
+# A warning names so many messages.
+_MOST_NAMED: Final = 8
 # As the header `x-gateway-plan` and the admin API name it.
-PlanName = Literal["passthrough", "pruned", "pivot", "pivot+pruned", "digest"]
+PlanName = Literal["passthrough", "pruned", "pivot", "pivot+pruned", "digest", "cut"]
 
 
 # Not frozen: a plan is made for every request, and frozen dataclasses are slow to make.
@@ -35,8 +38,10 @@ class Plan:
     sent: int
     # The clamped length of the reply; None leaves the client's.
     output: int | None
-    # Says what does not fit the window; None if all fits.
+    # Says what was cut, or does not fit the window; None if all leaves whole and fits.
     warning: str | None = None
+    # Estimated tokens of `received` that were cut out of the client's messages. They are not savings.
+    cut: int = 0
     # Set if the conversation is compacted too often because its window is too small for it.
     small_window: SmallWindow | None = None
     # All active recalls, `new_recall` among them: the one that this request or its reply brought.
@@ -49,6 +54,8 @@ class Plan:
 
     @property
     def name(self) -> PlanName:
+        if describe_cut(self.pivot, self.batches) is not None:
+            return "cut"
         if self.pivot is None:
             return "pruned" if self.batches else "passthrough"
         if self.pivot.is_digest:
@@ -79,7 +86,8 @@ def make_plan(
     recalls = situation.choose_recalls(pivot)
     estimate = situation.estimate(view)
     context = thresholds.context if thresholds is not None else None
-    fits = context is None or estimate.tokens + SMALLEST_REPLY_TOKENS <= context
+    fits = context is None or estimate.tokens + find_least_output(situation.requested, context) <= context
+    excess = None if fits else _describe_excess(situation, estimate, context)
     received = estimate.tokens
     if pivot is not None or batches or recalls:
         received = max(received, int(situation.calibrated.total(View(None, {}))))
@@ -90,11 +98,36 @@ def make_plan(
         received=received,
         sent=estimate.tokens,
         output=_choose_output(situation, view, context),
-        warning=None if fits else _describe_excess(situation, estimate, context),
+        warning="; ".join(filter(None, (describe_cut(pivot, batches), excess))) or None,
+        cut=min(_count_cut(situation, pivot, batches), max(0, received - estimate.tokens)),
         small_window=_find_small_window(situation) if pivot is not None else None,
         recalls=recalls,
         new_recall=situation.new_recall if situation.new_recall in recalls else None,
     )
+
+
+def describe_cut(pivot: Pivot | None, batches: Sequence[Batch]) -> str | None:
+    """Says that messages of the client's leave cut; None if there are none. Of what the pivot covers nothing
+    leaves.
+    """
+    positions = {mark.position for batch in batches if batch.is_cut for mark in batch.marks}
+    if pivot is not None:
+        positions = {position for position in positions if is_sent(pivot, position)}
+        # Pivots of earlier versions cut the opening themselves.
+        positions |= set(range(pivot.opening_end)) if pivot.opening_chars is not None else set()
+    if not positions:
+        return None
+    numbers = ", ".join(str(position + 1) for position in sorted(positions)[:_MOST_NAMED])
+    more = " and more" if len(positions) > _MOST_NAMED else ""
+    return f"cut in the middle, because the upstream refused it as too long: message {numbers}{more}"
+
+
+def _count_cut(situation: Situation, pivot: Pivot | None, batches: Sequence[Batch]) -> int:
+    if not any(batch.is_cut for batch in batches):
+        return 0
+    whole = situation.view(pivot, [batch for batch in batches if not batch.is_cut])
+    calibrated = situation.calibrated
+    return ceil(calibrated.total(whole) - calibrated.total(situation.view(pivot, batches)))
 
 
 def _find_small_window(situation: Situation) -> SmallWindow | None:
@@ -108,7 +141,7 @@ def _find_small_window(situation: Situation) -> SmallWindow | None:
 
 def _is_visible(batch: Batch, pivot: Pivot | None) -> bool:
     """Whether the batch marks anything after the pivot. Otherwise it is dropped."""
-    return pivot is None or any(mark.position >= pivot.covers for mark in batch.marks)
+    return any(is_sent(pivot, mark.position) for mark in batch.marks)
 
 
 def _choose_output(situation: Situation, view: View, context: int | None) -> int | None:

@@ -13,10 +13,19 @@ from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
+from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.average_turn import average_turn
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, Sizes
 from gateway.core.sizing.payload import MeasuredRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefusedRequest:
+    """What upstream has refused as too long, and the numbers of its refusal."""
+
+    view: View
+    overflow: Overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +69,8 @@ class Situation:
     ledger: BranchLedger | None = None
     # Whether summaries ride by the policy (`summary_model.wants_riding`).
     rides: bool = False
+    # Set if this request was refused: only then may a message of the client's be cut.
+    refused: RefusedRequest | None = None
     # Long enough after the last response that no provider still has the prefix in its cache.
     is_cold: bool = False
 
@@ -75,8 +86,13 @@ class Situation:
 
     @lazy
     def opening_tokens(self) -> int:
-        """True tokens of the whole opening."""
-        return int(sum(self.calibrated.messages[: self.conversation.opening_end]))
+        """True tokens of the opening as it is sent."""
+        return int(self.calibrated.shown(make_view(None, self.batches), 0, self.conversation.opening_end))
+
+    @lazy
+    def cut_positions(self) -> frozenset[int]:
+        """Messages that are sent cut, because upstream has refused them whole."""
+        return frozenset(mark.position for batch in self.batches if batch.is_cut for mark in batch.marks)
 
     @lazy
     def size(self) -> RequestSize:
@@ -85,14 +101,22 @@ class Situation:
         thresholds = choose_thresholds(self.policy, self.limits, size)
         if thresholds is None:
             return size
-        opening = min(self.opening_tokens, thresholds.opening) if self.policy.keep.opening else 0
-        floor = int(self.calibrated.environment) + opening
+        opening = self._choose_opening(thresholds) if self.policy.keep.opening else 0
+        floor = int(self.calibrated.environment) + min(self.opening_tokens, opening)
         return replace(size, turn=self.average_turn, floor=floor)
 
     @lazy
     def thresholds(self) -> Thresholds | None:
         """None if no limit is known."""
-        return choose_thresholds(self.policy, self.limits, self.size)
+        thresholds = choose_thresholds(self.policy, self.limits, self.size)
+        if thresholds is None:
+            return None
+        return replace(thresholds, opening=self._choose_opening(thresholds))
+
+    def _choose_opening(self, thresholds: Thresholds) -> int:
+        """The whole opening, or its share of the window if it had to be cut."""
+        has_cut = any(position < self.conversation.opening_end for position in self.cut_positions)
+        return thresholds.opening if has_cut else max(thresholds.opening, self.opening_tokens)
 
     def choose_recalls(self, pivot: Pivot | None) -> tuple[Recall, ...]:
         """Those that are sent with this pivot: it stands for what is before its end."""

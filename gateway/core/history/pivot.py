@@ -34,9 +34,9 @@ class Pivot:
     resume: str
     # Raw tokens of the inserted messages, estimated.
     tokens: int
-    # Longer texts of the opening are cut in the middle; None leaves it whole.
+    # Longer texts of the opening are cut in the middle. None in new pivots: marks cut an opening now.
     opening_chars: int | None
-    # Raw tokens of the opening as it is sent, estimated.
+    # Raw tokens of the opening, estimated, without the marks on it.
     opening_tokens: int
     # True tokens saved.
     saved_tokens: int
@@ -122,6 +122,8 @@ class Batch:
     marks: tuple[Mark, ...]
     # True tokens.
     saved_tokens: int
+    # Its marks cut messages in the middle that the upstream has refused as too long.
+    is_cut: bool = False
 
 
 def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:

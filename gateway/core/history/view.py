@@ -38,7 +38,7 @@ class Size(NamedTuple):
 
 class View(NamedTuple):
     pivot: Pivot | None
-    # By position; marks in the part that the pivot covers are ignored.
+    # By position; those that the pivot covers are left out.
     marks: dict[int, Mark]
     # Raw tokens of recalls, by their positions.
     inserted: Mapping[int, int] = _NOTHING
@@ -57,8 +57,13 @@ def make_view(pivot: Pivot | None, batches: Sequence[Batch], recalls: Sequence[R
         return View(pivot, {})
     marks = {mark.position: mark for batch in batches for mark in batch.marks}
     start = pivot.covers if pivot else 0
-    kept = {position: mark for position, mark in marks.items() if position >= start}
+    kept = {position: mark for position, mark in marks.items() if is_sent(pivot, position)}
     return View(pivot, kept, _count_inserted(recalls, start) if recalls else _NOTHING)
+
+
+def is_sent(pivot: Pivot | None, position: int) -> bool:
+    """Whether the pivot leaves this message: it is behind it, or in the opening."""
+    return pivot is None or position >= pivot.covers or position < pivot.opening_end
 
 
 def _count_inserted(recalls: Sequence[Recall], start: int) -> dict[int, int]:
@@ -87,6 +92,16 @@ def measure_range(view: View, sizes: Sequence[Size], start: int, end: int) -> in
     return sum(shown_tokens(sizes[position], marks.get(position)) for position in range(start, end))
 
 
+def measure_pivot(view: View, sizes: Sequence[Size]) -> int:
+    """Raw tokens of the opening as sent and of the pivot's own messages; 0 without a pivot."""
+    pivot = view.pivot
+    if pivot is None:
+        return 0
+    cut = (mark for position, mark in view.marks.items() if position < pivot.opening_end)
+    left_out = sum(sizes[mark.position].tokens - shown_tokens(sizes[mark.position], mark) for mark in cut)
+    return max(0, pivot.opening_tokens - left_out) + pivot.tokens
+
+
 def measure(view: View, conversation: Conversation, sizes: Sequence[Size], environment: int, end: int) -> int:
     """Raw tokens of everything sent up to position `end`. `environment`: those of leading block and tools."""
     pivot = view.pivot
@@ -95,5 +110,5 @@ def measure(view: View, conversation: Conversation, sizes: Sequence[Size], envir
         environment += tokens if position <= end else 0
     if pivot is None:
         return environment + measure_range(view, sizes, 0, end)
-    shown = environment + pivot.opening_tokens + pivot.tokens
+    shown = environment + measure_pivot(view, sizes)
     return shown + measure_range(view, sizes, min(pivot.covers, end), end)

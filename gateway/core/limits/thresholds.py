@@ -60,7 +60,7 @@ class Thresholds:
     target: int
     # Verbatim groups after a pivot.
     tail: int
-    # The part of the opening that is never cut.
+    # What is counted on for the opening.
     opening: int
     # The summary's cap.
     summary: int

@@ -16,7 +16,7 @@ from typing import Final
 
 from gateway.core.history.conversation import Conversation, find_reply_end
 from gateway.core.history.head import Head, is_sent_alike
-from gateway.core.history.view import Size, View, measure, shown_tokens
+from gateway.core.history.view import Size, View, measure, measure_pivot, shown_tokens
 from gateway.core.sizing.estimate import (
     CALIBRATED_MARGIN,
     STEPS_MARGIN,
@@ -77,7 +77,7 @@ class CalibratedSizes:
         pivot, recalled = view.pivot, self.recalled(view)
         if pivot is None:
             return self.environment + recalled + self.shown(view, 0, end)
-        inserted = (pivot.opening_tokens + pivot.tokens) * self.ratio
+        inserted = measure_pivot(view, self.sizes.messages) * self.ratio
         return self.environment + recalled + inserted + self.shown(view, pivot.covers, end)
 
     def recalled(self, view: View) -> float:

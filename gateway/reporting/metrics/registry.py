@@ -78,8 +78,8 @@ class Metrics:
         tokens, received, sent = self._tokens, plan.received, plan.sent
         tokens.add(("received", tenant), received)
         tokens.add(("sent", tenant), sent)
-        if received > sent:
-            tokens.add(("saved", tenant), received - sent)
+        if received - plan.cut > sent:
+            tokens.add(("saved", tenant), received - plan.cut - sent)
         if usage is None:
             self._unreported.add(())
             return

@@ -33,7 +33,6 @@ def make_cut(start: int, covers: int) -> Cut:
         covers=covers,
         replaced_tokens=10 * (covers - start),
         cap_tokens=5,
-        opening_chars=None,
     )
 
 

@@ -40,9 +40,7 @@ def cut(window: int = 16_000, keep: Keep | None = None, ratio: float = 1.0, **pa
 
 def test_the_tail_takes_whole_groups_while_they_fit() -> None:
     # tail = 1,800 of a 16K window: one group of 1,000; the opening ends at 1.
-    assert cut() == Cut(
-        base=None, start=1, covers=19, replaced_tokens=9_000, cap_tokens=1_600, opening_chars=None
-    )
+    assert cut() == Cut(base=None, start=1, covers=19, replaced_tokens=9_000, cap_tokens=1_600)
     # 24K: tail = 2,700, two groups.
     found = cut(24_000)
     assert found is not None and (found.covers, found.replaced_tokens) == (17, 8_000)
@@ -62,7 +60,7 @@ def test_a_new_cut_updates_the_summary_before_it() -> None:
 
 def test_without_an_opening_the_summary_replaces_everything_from_the_start() -> None:
     found = cut(keep=Keep(opening=False))
-    assert found is not None and (found.start, found.opening_chars, found.replaced_tokens) == (0, None, 9_100)
+    assert found is not None and (found.start, found.replaced_tokens) == (0, 9_100)
 
 
 def test_a_number_of_messages_is_kept_without_splitting_a_group() -> None:
@@ -93,13 +91,13 @@ def test_the_open_group_stays_whatever_its_size() -> None:
     assert found is not None and found.covers == find_open_group(_CONVERSATION)
 
 
-def test_an_opening_above_its_share_is_cut_and_the_summary_shrinks_last() -> None:
+def test_a_large_opening_stays_whole_and_the_summary_shrinks() -> None:
     sizes = [Size(9_000, 36_000), *_SIZES[1:]]
     parts = CutConstraints(base=None, must_keep=19)
     found = choose_cut(_CONVERSATION, weigh(sizes), lines_at(16_000), Keep(), parts)
-    assert found is not None and (found.opening_chars, found.cap_tokens) == (8_192, 1_600)
+    assert found is not None and found.cap_tokens == 1_600
     tight = choose_cut(_CONVERSATION, weigh(sizes, 11_000), lines_at(16_000), Keep(), parts)
-    assert tight is not None and (tight.opening_chars, tight.cap_tokens) == (1_024, 320)
+    assert tight is not None and tight.cap_tokens == 320
 
 
 def test_a_summary_may_take_what_is_meant_for_turns_as_far_as_it_fits() -> None:
@@ -124,7 +122,7 @@ def test_a_summary_may_take_what_is_meant_for_turns_as_far_as_it_fits() -> None:
 def test_a_cut_is_worthwhile_if_it_frees_enough_even_with_the_longest_summary(
     folded: int, cap: int, minimum: float, expected: bool
 ) -> None:
-    made = Cut(base=None, start=0, covers=1, replaced_tokens=folded, cap_tokens=cap, opening_chars=None)
+    made = Cut(base=None, start=0, covers=1, replaced_tokens=folded, cap_tokens=cap)
     assert is_worthwhile(made, minimum) == expected
 
 
@@ -174,7 +172,6 @@ def test_a_cut_lies_between_groups_keeps_the_open_one_and_saves_tokens(
     assert found.start >= (conversation.opening_end if opening else 0)
     assert count - found.covers >= min(tail_messages, count - parts.must_keep)
     assert 0 < found.cap_tokens <= lines.summary
-    assert opening or found.opening_chars is None
 
 
 @few

@@ -13,13 +13,14 @@ from gateway.core.compaction.decision import (
     find_ready_pivot,
 )
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.situation import RefusedRequest, Situation
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, make_tool_talk, read
 from tests.builders.state import make_head
@@ -193,12 +194,41 @@ def test_a_request_that_may_not_be_compacted_is_sent_if_the_window_holds_it() ->
     assert plan.batches == ()
 
 
-def test_a_result_that_no_window_holds_is_cut_in_the_middle() -> None:
+REFUSED = RefusedRequest(view=View(None, {}), overflow=Overflow(context=16_000, prompt_tokens=36_000))
+
+
+def test_a_result_that_no_window_holds_leaves_whole_until_it_is_refused() -> None:
     plan = planned(situate(30_000, turns=1))
-    assert plan.new_batch is not None
-    assert plan.sent <= 12_000
-    assert [mark.keep_chars is not None for mark in plan.new_batch.marks] == [True]
-    assert plan.new_batch.marks[0].position == 2
+    assert (plan.name, plan.new_batch, plan.cut) == ("passthrough", None, 0)
+    plan = planned(situate(30_000, turns=1, refused=REFUSED))
+    assert plan.new_batch is not None and plan.new_batch.is_cut
+    # 30,000 of ours were 36,000: of the 14,912 that fit beside a reply, 2 % stay free.
+    assert plan.sent == pytest.approx(12_178, abs=5)
+    assert (plan.name, plan.received - plan.sent) == ("cut", plan.cut)
+    assert plan.warning is not None and "refused it as too long: message 3" in plan.warning
+    assert [mark.position for mark in plan.new_batch.marks] == [2]
+
+
+def test_without_numbers_our_count_says_how_much_of_what_was_refused_is_cut() -> None:
+    unnumbered = replace(REFUSED, overflow=Overflow())
+    # What the window holds beside a reply, and a little less.
+    plan = planned(situate(30_000, turns=1, refused=unnumbered))
+    assert plan.sent == pytest.approx(0.98 * 14_912, abs=5)
+
+
+def test_what_was_cut_may_be_cut_further_without_another_refusal() -> None:
+    first = planned(situate(30_000, turns=1, refused=REFUSED))
+    grown = situate(150_000, turns=1, results=0.98, limits=Limits(context=13_000))
+    marked = replace(grown, batches=list(first.batches))
+    plan = planned(marked)
+    assert plan.name == "cut" and plan.new_batch is not None
+    assert [mark.position for mark in plan.new_batch.marks] == [2]
+    assert marked.thresholds is not None and plan.sent <= marked.thresholds.target + 5
+
+
+def test_nothing_is_cut_if_that_is_not_enough() -> None:
+    huge = replace(REFUSED, overflow=Overflow(context=16_000, prompt_tokens=10**6))
+    assert planned(situate(30_000, turns=1, refused=huge)).name == "passthrough"
 
 
 def test_a_policy_that_leaves_everything_alone_warns_and_clamps() -> None:
@@ -209,9 +239,9 @@ def test_a_policy_that_leaves_everything_alone_warns_and_clamps() -> None:
 
 
 def test_the_same_request_again_gets_the_same_cuts() -> None:
-    situation = situate(30_000, turns=1)
+    situation = situate(30_000, turns=1, refused=REFUSED)
     first = planned(situation)
-    again = planned(replace(situation, batches=list(first.batches)))
+    again = planned(replace(situation, batches=list(first.batches), refused=None))
     assert again.view == first.view
 
 
@@ -424,9 +454,10 @@ def test_a_history_that_no_window_holds_becomes_a_digest_if_no_summary_is_availa
     decision = decide(not_any_more)
     assert isinstance(decision, DigestFirst)
     assert decide(replace(not_any_more, may_compact=True)) == CompactFirst(cut=decision.cut)
-    # After one digest the largest texts are cut.
-    plan = decide(replace(not_any_more, may_digest=False))
-    assert isinstance(plan, Plan) and plan.new_batch is not None
+    # After one digest the largest texts are cut, if it was refused.
+    last = replace(not_any_more, may_digest=False)
+    assert planned(last).new_batch is None
+    assert planned(replace(last, refused=REFUSED)).name == "cut"
 
 
 @pytest.mark.system(18)

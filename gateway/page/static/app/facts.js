@@ -19,7 +19,7 @@ export function Facts({ row }) {
     ["Upstream", row.upstream],
     ["Purpose", row.purpose && namePurpose(row.purpose)],
     ["Id", row.id],
-    ["Last plan", row.plan],
+    ["Last plan", row.plan === "cut" ? "cut: a message that the upstream refused as too long leaves without its middle" : row.plan],
     ["Messages", row.messages == null ? null : formatCount(row.messages)],
     ["First seen", formatAgo(row.first_seen, now)],
     ["Last seen", formatAgo(row.last_seen, now)],

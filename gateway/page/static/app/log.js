@@ -1,4 +1,4 @@
-/** What was summarized, pruned or failed, newest first. */
+/** What was summarized, pruned, cut or failed, newest first. */
 
 import { html } from "../vendor/htm-preact.js";
 import { formatCount, formatSeconds, formatTime } from "./format.js";
@@ -10,7 +10,7 @@ export function CompactionLog({ loaded }) {
     <h2 id="log-heading">Compaction log</h2>
     ${loaded.problem && loaded.problem.status !== 404 && html`<p class="error" role="alert">${loaded.problem.detail}</p>`}
     ${entries.length === 0
-      ? html`<p class="empty">Nothing was summarized, pruned or failed so far.</p>`
+      ? html`<p class="empty">Nothing was summarized, pruned, cut or failed so far.</p>`
       : html`<div class="scroll" role="region" aria-labelledby="log-heading" tabindex="0"><table>
           <thead><tr>
             <th scope="col">Time</th><th scope="col">What</th><th scope="col">Outcome</th><th scope="col">Why</th>

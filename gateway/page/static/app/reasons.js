@@ -9,6 +9,7 @@ const REASONS = new Map([
   ["manual", "asked for by hand"],
   ["edit", "edited by hand"],
   ["prune", "old tool results took too much room"],
+  ["refused", "the upstream refused it as too long"],
   ["inherited", "taken over from an earlier part of the conversation"],
 ]);
 
