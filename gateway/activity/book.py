@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from msgspec import structs
+
 from gateway.activity.counting import (
     ExtraMoney,
     NotedRequest,
@@ -76,6 +78,7 @@ class ActivityBook:
         usage = trust_usage(usage)
         activity = entry.activity
         price = self._choose_price(entry, turn)
+        brings_into_use = plan.pivot is not None and self._note_use(entry, plan.pivot)
         _note_newest(entry, turn, plan, now)
         sent = _choose_sent(plan, usage, activity.window)
         point = RequestPoint(
@@ -93,6 +96,7 @@ class ActivityBook:
             change=change,
         )
         noted = count_request(entry, point, usage, _find_prior(turn), price)
+        noted = noted._replace(brings_into_use=brings_into_use)
         activity.series.append(point)
         if activity.totals.requests % _WEIGH_REQUESTS == 1:
             self._weigh(entry)
@@ -113,6 +117,7 @@ class ActivityBook:
         pivot = result.pivot
         if pivot is not None:
             entry.activity.totals.compactions += 1
+            entry.activity.totals.unused_summaries += 1
             usage = trust_usage(result.usage)
             note = SummaryNote(
                 key=pivot.key,
@@ -132,6 +137,7 @@ class ActivityBook:
                 tokens=pivot.tokens,
                 pre_tokens=result.pre_tokens,
                 post_tokens=post_tokens,
+                is_unused=True,
             )
             entry.activity.summaries = [*entry.activity.summaries, note][-KEPT_SUMMARIES:]
             # It is stored at the next opportunity.
@@ -248,6 +254,21 @@ class ActivityBook:
         )
         self._weigh(entry)
         return entry
+
+    def _note_use(self, entry: Entry, pivot: Pivot) -> bool:
+        """Whether this is the first request that is sent with a summary, which may be of another branch."""
+        if pivot is entry.pivot:
+            return False
+        maker = self._entries.peek(pivot.conversation) or entry
+        notes = maker.activity.summaries
+        place = next((place for place, note in enumerate(notes) if note.key == pivot.first_key), None)
+        if place is None or not notes[place].is_unused:
+            return False
+        maker.activity.summaries = [*notes]
+        maker.activity.summaries[place] = structs.replace(notes[place], is_unused=False)
+        maker.activity.totals.unused_summaries -= 1
+        self._note_change(maker.activity.id)
+        return True
 
     def _weigh(self, entry: Entry) -> None:
         self._forget_dropped(self._entries.put(entry.activity.id, entry, entry.weight_bytes))

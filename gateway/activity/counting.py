@@ -33,6 +33,8 @@ class NotedRequest(NamedTuple):
     has_died: bool = False
     # The name of the model's price; empty if there is none.
     price: str = ""
+    # Whether it is the first one that was sent with its summary.
+    brings_into_use: bool = False
 
 
 class ExtraMoney(NamedTuple):

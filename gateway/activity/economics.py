@@ -28,7 +28,8 @@ class Economics(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens as the upstream reported them; cached and written ones are parts of the prompt.
 
     riding_calls, riding_usd: of the summary calls those that continue the conversation, whose prefix is in
-    the provider's cache. compared_requests: how many requests are in with_usd, with all summaries until then,
+    the provider's cache. unused_summaries: summaries and digests that no request has been sent with so far.
+    compared_requests: how many requests are in with_usd, with all summaries until then,
     and in without_usd, unshortened. died: how many conversations would have ended, because an unshortened
     request would not have fit its window; what came later is not compared.
     """
@@ -41,6 +42,7 @@ class Economics(msgspec.Struct, frozen=True, kw_only=True):
     summary_calls: int = 0
     riding_calls: int = 0
     riding_usd: float | None = None
+    unused_summaries: int = 0
     compared_requests: int = 0
     with_usd: float | None = None
     without_usd: float | None = None
@@ -49,7 +51,7 @@ class Economics(msgspec.Struct, frozen=True, kw_only=True):
 
 _COUNTS: Final = (
     *("prompt_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
-    *("summary_calls", "riding_calls", "compared_requests"),
+    *("summary_calls", "riding_calls", "unused_summaries", "compared_requests"),
 )
 _MONEY: Final = ("riding_usd", "with_usd", "without_usd")
 

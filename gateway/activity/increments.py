@@ -40,7 +40,11 @@ def merge(stored: ConversationActivity, own: ConversationActivity, added: Increm
     totals.add(added.totals)
     points = [*stored.series.list_points(), *added.points]
     points.sort(key=lambda point: point.at_seconds)
+    used = {note.key for note in own.summaries if not note.is_unused}
     summaries = sorted([*stored.summaries, *added.summaries], key=lambda note: note.at_seconds)
+    summaries = [
+        structs.replace(each, is_unused=each.is_unused and each.key not in used) for each in summaries
+    ]
     first_seconds = min(stored.first_seconds, own.first_seconds)
     return structs.replace(
         newest,

@@ -31,6 +31,7 @@ class SummaryNote(msgspec.Struct, frozen=True, kw_only=True):
     at_seconds: float
     kind: SummaryKind
     trigger: CompactionTrigger
+    # A word of `CompactionReason`, or of an earlier version.
     reason: str
     # Of the last summary call; None without a call.
     model: str | None = None
@@ -48,6 +49,8 @@ class SummaryNote(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     pre_tokens: int = 0
     post_tokens: int = 0
+    # No request has been sent with it so far. Notes of earlier versions do not say so.
+    is_unused: bool = False
 
 
 class PivotNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,8 @@ class Totals(msgspec.Struct, kw_only=True):
     cache_write_tokens: int = 0
     output_tokens: int = 0
     compactions: int = 0
+    # Summaries and digests of these that no request has been sent with so far.
+    unused_summaries: int = 0
     prunings: int = 0
     # Requests whose array was not the one before with something added at its end, and why. Records of earlier
     # versions do not say why.

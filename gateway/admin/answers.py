@@ -8,7 +8,7 @@ from gateway.activity.economics import Economics
 from gateway.activity.rows import Row
 from gateway.activity.series import PrefixChange
 from gateway.core.compaction.plan import PlanName
-from gateway.core.compaction.request import CompactionTrigger, SummaryKind
+from gateway.core.compaction.request import CompactionReason, CompactionTrigger, SummaryKind
 from gateway.originals.removed import RemovalKind
 from gateway.purge.stored import PurgeCount
 from gateway.settings import FormatName
@@ -146,12 +146,12 @@ class CompactionBegun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoggedCompaction(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the compaction log; see `reporting.compaction_log.LogEntry`."""
+    """An entry of the compaction log; see `reporting.compaction_log.LogEntry`. reason: null for pruning."""
 
     when: str
-    kind: RemovalKind
+    kind: RemovalKind | Literal["edit"]
     trigger: CompactionTrigger
-    reason: str
+    reason: CompactionReason | None
     outcome: str
     pre_tokens: int | None
     post_tokens: int | None
@@ -269,19 +269,24 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None
 
 
+SummaryState = Literal["prepared", "in_use", "replaced"]
+
+
 class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     """A summary or a digest. text: null where texts are not shown, or if it is not kept any more.
     framing, recalled: what is sent before and behind the text; null likewise, and if there is nothing.
 
     calls, riding_calls (a part of them), prompt_tokens, cached_tokens, output_tokens, usd: of making it; null
-    if not known. versions: the newest first, with the one in use.
+    if not known. versions: the newest first, with the one in use. reason: null of one that was made for an
+    earlier part of the conversation. state: `prepared` for a later request, `in_use` in the newest one, or
+    `replaced`. in_use: whether that is the state.
     """
 
     key: str
     kind: SummaryKind
     covers: int
     trigger: CompactionTrigger
-    reason: str
+    reason: CompactionReason | None
     created: str
     model: str | None
     calls: int
@@ -293,6 +298,7 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     usd: float | None
     tokens: int
     saved_tokens: int
+    state: SummaryState
     in_use: bool
     version: int
     text: str | None

@@ -12,6 +12,7 @@ from gateway.admin.operations import OriginalsQuery
 from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE, read_query
 from gateway.admin.texts import TextAccess, log_view
+from gateway.core.compaction.request import find_reason
 from gateway.originals.archive import OriginalsArchive
 from gateway.originals.removed import RemovedMessages
 from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
@@ -74,7 +75,7 @@ def _describe_entry(entry: LogEntry) -> LoggedCompaction:
         when=render_second(entry.at_seconds),
         kind=entry.kind,
         trigger=entry.trigger,
-        reason=entry.reason,
+        reason=find_reason(entry.reason),
         outcome=entry.outcome,
         pre_tokens=entry.pre_tokens,
         post_tokens=entry.post_tokens,

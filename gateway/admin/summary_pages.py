@@ -7,7 +7,7 @@ from aiohttp import web
 
 from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote
 from gateway.activity.rows import render_time
-from gateway.admin.answers import Deletion, SummaryList, SummaryRow, VersionRow
+from gateway.admin.answers import Deletion, SummaryList, SummaryRow, SummaryState, VersionRow
 from gateway.admin.array_page import NOT_IN_MEMORY
 from gateway.admin.history_pages import unknown_conversation
 from gateway.admin.operations import EditBody, RestoreBody
@@ -17,6 +17,7 @@ from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
 from gateway.compaction.summary_editor import EditRefused
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.request import find_reason
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.versions import SummaryVersion, read_version
 from gateway.store import StoreError
@@ -103,13 +104,14 @@ class SummaryPages:
         pivot = await self._sources.pivots.load(known.owner, note.key)
         earlier = await self._sources.edits.load_versions(known.owner, note.key)
         versions = [*earlier.versions, *([read_version(pivot)] if pivot is not None else [])]
+        state = _find_state(known, note)
         newest, shown = pivot or note, pivot if shows_texts else None
         return SummaryRow(
             key=note.key,
             kind=note.kind,
             covers=note.covers,
             trigger=note.trigger,
-            reason=note.reason,
+            reason=find_reason(note.reason),
             created=render_time(note.at_seconds),
             model=note.model,
             calls=note.calls,
@@ -121,13 +123,22 @@ class SummaryPages:
             usd=note.usd,
             tokens=newest.tokens,
             saved_tokens=pivot.saved_tokens if pivot is not None else note.pre_tokens - note.post_tokens,
-            in_use=known.pivot is not None and known.pivot.key == note.key,
+            state=state,
+            in_use=state == "in_use",
             version=pivot.version if pivot is not None else 1,
             text=shown.summary if shown is not None else None,
             framing=(shown.framing or None) if shown is not None else None,
             recalled=(shown.recalled or None) if shown is not None else None,
             versions=[_describe_version(each, shows_texts=shows_texts) for each in reversed(versions)],
         )
+
+
+def _find_state(known: ConversationActivity, note: SummaryNote) -> SummaryState:
+    """A summary that was passed over by a later one is replaced, though no request was sent with it."""
+    if known.pivot is not None and known.pivot.key == note.key:
+        return "in_use"
+    covered = known.pivot.covers if known.pivot is not None else 0
+    return "prepared" if note.is_unused and note.covers > covered else "replaced"
 
 
 def _read_key(request: web.Request) -> str:
@@ -157,7 +168,7 @@ def _note_inherited(pivot: PivotNote) -> SummaryNote:
         at_seconds=pivot.created_seconds,
         kind=pivot.kind,
         trigger="auto",
-        reason="inherited",
+        reason="",
         pre_tokens=pivot.saved_tokens,
     )
 
@@ -169,7 +180,7 @@ def _note(pivot: Pivot) -> SummaryNote:
         at_seconds=pivot.created_seconds,
         kind="digest" if pivot.is_digest else "summary",
         trigger="manual" if pivot.is_manual else "auto",
-        reason="inherited",
+        reason="",
     )
 
 

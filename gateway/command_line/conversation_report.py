@@ -15,6 +15,7 @@ from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_numbe
 
 _SHOWN_REQUESTS: Final = 15
 _BAR_COLUMNS: Final = 24
+_STATES: Final = {"prepared": ", prepared", "in_use": ", in use", "replaced": ", replaced"}
 
 
 class ShownConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,8 @@ def _make_head(row: ConversationPage) -> Table:
     label = f", labelled {row.session}" if row.session else ""
     limits = (("window", row.window), ("soft", row.soft), ("hard", row.hard))
     changes = f"{show_number_of(row.compactions, 'compaction')}, {show_number_of(row.prunings, 'pruning')}"
+    if row.economics.unused_summaries:
+        changes += f", summaries not used so far: {row.economics.unused_summaries:,}"
     sent = f"{'' if row.prompt_tokens else 'about '}{show_tokens(row.sent_tokens)}"
     lines = (
         ("money", describe_saved(row.economics, row.died_at)),
@@ -88,11 +91,11 @@ def _make_chart(requests: Sequence[RequestRow], window: int | None) -> Table:
 
 
 def _describe_summary(summary: SummaryRow) -> str:
-    used = ", in use" if summary.in_use else ""
+    used = _STATES[summary.state]
     riding = f", {summary.riding_calls:,} riding" if summary.riding_calls else ""
     calls = f"{show_number_of(summary.calls, 'call')}{riding}"
     covers = show_number_of(summary.covers, "message")
-    why = make_printable(summary.reason or summary.trigger)
+    why = make_printable(summary.reason or "made for an earlier part")
     return (
         f"{summary.kind} of {covers}{used}: {why}, {show_ago(summary.created)} ago; "
         f"{show_tokens(summary.tokens)} tokens; {calls}, {show_usd(summary.usd)}"

@@ -26,7 +26,12 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.decision import decide_after, find_ready_pivot
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import ECONOMY, OVERFLOW, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import (
+    CompactionReason,
+    CompactionRequest,
+    CompactionResult,
+    find_reason,
+)
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.ledger import pay_rent
 from gateway.core.history.conversation import find_open_group
@@ -275,12 +280,14 @@ class Compactor:
             share.take(copies_bytes)
             return await self._job.compact(turn, situation, cut, request)
 
-    def start_digest(self, turn: Turn, situation: Situation, cut: Cut) -> "asyncio.Task[bool]":
+    def start_digest(
+        self, turn: Turn, situation: Situation, cut: Cut, reason: CompactionReason
+    ) -> "asyncio.Task[bool]":
         """The task that digests this cut, new or in progress. It returns whether a pivot is ready."""
         key = situation.conversation.chain[cut.covers].hex()
         task = self.running.find_digest(key)
         if task is None:
-            task = self.spawn(self._job.digest(turn, situation, cut), self.hold(turn))
+            task = self.spawn(self._job.digest(turn, situation, cut, reason), self.hold(turn))
             self.running.add_digest(key, RunningDigest(turn.conversation_id, task))
         return task
 
@@ -306,7 +313,7 @@ class Compactor:
     def resume(self, turn: Turn, reason: str) -> None:
         """Decides again about an automatic compaction that a stop of the gateway interrupted."""
         if turn.head is not None and turn.head.prompt_tokens:
-            total_tokens, is_due = turn.head.total_tokens, reason == ECONOMY
+            total_tokens, is_due = turn.head.total_tokens, find_reason(reason) is CompactionReason.COST
             deciding = self._compact_if_needed(turn, None, total_tokens, is_due=is_due)
             self.spawn(deciding, self.hold(turn))
 
@@ -334,7 +341,8 @@ class Compactor:
         cut = await self._planner.choose(decide_after, answered, total_tokens, is_due=is_due)
         if cut is None or self._find_on_chain(turn) is not None:
             return
-        reason = ECONOMY if is_due and not self._planner.is_past_soft(turn, total_tokens) else OVERFLOW
+        is_for_cost = is_due and not self._planner.is_past_soft(turn, total_tokens)
+        reason = CompactionReason.COST if is_for_cost else CompactionReason.SOFT_THRESHOLD
         marker = save_marker(self._state, turn, reason)
         calls = turn.policy.summary.max_calls
         request = CompactionRequest(reason=reason, calls=calls, is_resumed=plan is None, is_early=is_due)

@@ -17,7 +17,12 @@ from gateway.conversations import cleared_results
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import (
+    CompactionReason,
+    CompactionRequest,
+    CompactionResult,
+    make_digest_request,
+)
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import OVER_BUDGET, Rejected
 from gateway.core.history.pivot import Pivot
@@ -102,7 +107,7 @@ class CompactionJob:
                 self._reporter.note_compaction(turn, cut, result, request, 0)
             return result
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
-        pre_tokens = _count_before(situation, cut)
+        pre_tokens = situation.count_with(cut.base)
         result = replace(await self._make(turn, situation, cut, request, pre_tokens), pre_tokens=pre_tokens)
         if result.pivot is not None:
             # A person who compacts has not been interrupted, so the model is not told to resume.
@@ -111,7 +116,11 @@ class CompactionJob:
                 pivot = replace(pivot, resume="", is_manual=True)
             pivot = replace(pivot, is_early=request.is_early)
             pivot = self._count_version(pivot)
-            result = replace(result, outcome=await self._save(turn, pivot, cut.base, save))
+            result = replace(
+                result,
+                outcome=await self._save(turn, pivot, cut.base, save),
+                post_tokens=situation.count_after(cut.base, pivot),
+            )
             if result.outcome is LOST:
                 return result
             if result.pivot is not None and result.pivot is not pivot:
@@ -132,11 +141,11 @@ class CompactionJob:
         result = made if made is not None else CompactionResult(LOST, 1)
         self._reporter.note_compaction(turn, cut, result, request, 0)
 
-    async def digest(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
+    async def digest(self, turn: Turn, situation: Situation, cut: Cut, reason: CompactionReason) -> bool:
         """Makes a digest for the cut. True if a pivot is ready, which may be a summary that came first.
 
         A digest never replaces a summary of the same messages. Of several processes that digest them, all
-        use the one that was stored first.
+        use the one that was stored first. reason: why a summary was wanted.
         """
         started = self._clock()
         if self._has_summary(turn, cut):
@@ -150,13 +159,17 @@ class CompactionJob:
         if self.limiter.is_limited(turn):
             # The next request will hardly continue this one. If it does, the digest is written then.
             self._state.pivots.hold(digest)
-            self._reporter.note_held_digest(turn, digest)
+            request = make_digest_request(CompactionReason.CLIENT_TRIMS)
+            self._reporter.note_held_digest(turn, digest, request)
             return True
-        pre_tokens = _count_before(situation, cut)
-        result = CompactionResult(await self._save(turn, digest, cut.base), 0, pre_tokens=pre_tokens)
+        pre_tokens = situation.count_with(cut.base)
+        post_tokens = situation.count_after(cut.base, digest)
+        saved = await self._save(turn, digest, cut.base)
+        result = CompactionResult(saved, 0, pre_tokens=pre_tokens, post_tokens=post_tokens)
         if result.pivot is not None and result.pivot is not digest:
             return True
-        self._reporter.note_compaction(turn, cut, result, DIGEST, self._clock() - started)
+        request = make_digest_request(reason)
+        self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
         return result.pivot is not None
 
     async def _make(
@@ -216,8 +229,3 @@ class CompactionJob:
 
     def _set_breaker(self, turn: Turn, breaker: Breaker) -> None:
         self._breakers.put((turn.owner, turn.upstream.name), breaker, _BREAKER_WEIGHT_BYTES)
-
-
-def _count_before(situation: Situation, cut: Cut) -> int:
-    """True tokens of the conversation as it is sent with the pivot that the cut builds on."""
-    return situation.estimate(situation.view(cut.base, situation.batches)).tokens

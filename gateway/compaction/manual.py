@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.leader import holding
-from gateway.compaction.markers import MANUAL, make_marker, save_marker
+from gateway.compaction.markers import make_marker, save_marker
 from gateway.compaction.running import ManualRun
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import (
@@ -27,7 +27,7 @@ from gateway.core.compaction.manual import (
     choose_remaining_cut,
     measure_compaction,
 )
-from gateway.core.compaction.request import CompactionRequest
+from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.ledger import pass_on_ledger
 from gateway.core.history.head import Head
@@ -63,7 +63,8 @@ class ManualCompaction:
 
     def schedule(self, head: Head, instructions: str) -> None:
         """Has the conversation's next request start the compaction; for a body that is not in memory."""
-        self._state.tasks.leave_marker(make_marker(head.owner, head.key, head.length, MANUAL, instructions))
+        reason = CompactionReason.MANUAL
+        self._state.tasks.leave_marker(make_marker(head.owner, head.key, head.length, reason, instructions))
 
     def resume(self, turn: Turn) -> None:
         """Starts what a marker asks for: a scheduled compaction, or one that a stop interrupted.
@@ -104,7 +105,7 @@ class ManualCompaction:
             return InProgress()
         async with holding(self._state.leases, lease):
             head = self._state.heads.find(turn.received.conversation, turn.scope)
-            marker = save_marker(self._state, turn, MANUAL, instructions)
+            marker = save_marker(self._state, turn, CompactionReason.MANUAL, instructions)
             turn = msgspec.structs.replace(turn, head=head)
             outcome = await self._compact_in_steps(turn, instructions, head)
             await self._state.tasks.take(marker.owner, marker.key)
@@ -150,17 +151,18 @@ class ManualCompaction:
         place: the head that gets the new pivot.
         """
         request = CompactionRequest(
-            reason=MANUAL,
+            reason=CompactionReason.MANUAL,
+            is_awaited=True,
             calls=turn.policy.summary.max_calls,
             trigger="manual",
             instructions=instructions,
         )
-        situation = await self._gather_when_free(turn)
+        situation = first = await self._gather_when_free(turn)
         whole = await self._planner.choose(choose_manual_cut, situation)
         if whole is None:
             self._reporter.note_nothing_to_compact(turn, request)
             return NothingToCompact()
-        result = first = await self._compactor.start(turn, situation, whole, request)
+        result = await self._compactor.start(turn, situation, whole, request)
         newest = result.pivot
         while result.pivot is not None:
             newest, request = result.pivot, replace(request, calls=request.calls - result.calls)
@@ -172,7 +174,7 @@ class ManualCompaction:
         if newest is None:
             return Failed(result.failure)
         self._state.pivots.activate_manual(newest, place)
-        return measure_compaction(whole, newest, first.pre_tokens)
+        return measure_compaction(first, whole, newest)
 
     async def _gather_when_free(self, turn: Turn) -> Situation:
         """The situation once no other compaction of this chain is in progress.

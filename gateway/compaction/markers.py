@@ -3,13 +3,12 @@
 import time
 
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.request import CompactionReason
 from gateway.state import State
 from gateway.state.records import Marker
 
-MANUAL = "manual"
 
-
-def save_marker(state: State, turn: Turn, reason: str, instructions: str = "") -> Marker:
+def save_marker(state: State, turn: Turn, reason: CompactionReason, instructions: str = "") -> Marker:
     """Saves a marker for a compaction, with the head that leads to it after a crash."""
     conversation = turn.received.conversation
     head = state.heads.find(conversation, turn.scope)
@@ -20,12 +19,14 @@ def save_marker(state: State, turn: Turn, reason: str, instructions: str = "") -
     return marker
 
 
-def make_marker(owner: str, key: str, length: int, reason: str, instructions: str = "") -> Marker:
+def make_marker(
+    owner: str, key: str, length: int, reason: CompactionReason, instructions: str = ""
+) -> Marker:
     return Marker(
         owner=owner,
         key=key,
         length=length,
-        auto=reason != MANUAL,
+        auto=reason is not CompactionReason.MANUAL,
         reason=reason,
         created_seconds=time.time(),
         instructions=instructions,

@@ -154,6 +154,7 @@ class Summarizer:
         """
         before = PreCompact(
             trigger=request.trigger,
+            reason=request.reason,
             custom_instructions=request.instructions or None,
             conversation=turn.conversation_id,
             tenant=turn.tenant.display_name,

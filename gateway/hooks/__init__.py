@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gateway.core.compaction.request import CompactionTrigger
+from gateway.core.compaction.request import CompactionReason, CompactionTrigger
 from gateway.core.errors import HookFailed
 from gateway.logs.fields import name_fields
 from gateway.reporting.events import Bus, SessionCompacted
@@ -23,6 +23,7 @@ class PreCompact(msgspec.Struct, frozen=True, kw_only=True):
 
     hook: Literal["pre_compact"] = "pre_compact"
     trigger: CompactionTrigger
+    reason: CompactionReason
     custom_instructions: str | None
     conversation: str
     tenant: str
@@ -35,6 +36,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     hook: Literal["session_start"] = "session_start"
     source: Literal["compact"] = "compact"
     trigger: CompactionTrigger
+    reason: CompactionReason
     conversation: str
     tenant: str
     pre_tokens: int
@@ -96,6 +98,7 @@ class Hooks:
     async def tell(self, event: SessionCompacted) -> None:
         after = SessionStart(
             trigger=event.trigger,
+            reason=event.reason,
             conversation=event.session_id,
             tenant=event.tenant,
             pre_tokens=event.pre_tokens,

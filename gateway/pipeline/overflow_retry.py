@@ -10,6 +10,7 @@ from msgspec import structs
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.request import CompactionReason
 from gateway.core.compaction.situation import RefusedRequest
 from gateway.downstream.responder import Responder
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
@@ -49,7 +50,7 @@ class OverflowRetry:
                 turn, plan, overflow, sent_bytes, is_first=is_first
             )
             refused = structs.replace(learned, refused=RefusedRequest(view=plan.view, overflow=overflow))
-            smaller = await self._planning.plan_measured(refused, budget, client)
+            smaller = await self._planning.plan_measured(refused, budget, client, CompactionReason.REFUSED)
             budget.end()
             is_smaller = await self._is_smaller(turn, plan, smaller)
             self._reporter.note_refusal(turn, plan, overflow, is_retried=is_smaller)

@@ -13,7 +13,7 @@ from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.decision import CompactFirst, Decision, DigestFirst, decide
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
 from gateway.downstream.responder import Responder
@@ -96,11 +96,17 @@ class PlanningStep:
         # Not where a request is planned again because it was refused as too long.
         return await self._recall.add(turn, plan) if turn.policy.recall == "auto" else plan
 
-    async def plan_measured(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
+    async def plan_measured(
+        self,
+        turn: Turn,
+        budget: WaitBudget,
+        client: Responder,
+        reason: CompactionReason = CompactionReason.HARD_THRESHOLD,
+    ) -> Plan:
         """Plans after the compactions that the request needs.
 
         Waits for summaries as long as the budget lasts, then for a digest. A compaction that takes longer
-        continues, and is ready for the next request.
+        continues, and is ready for the next request. reason: of the compactions.
         """
         digests_left = _MAX_DIGESTS
         headers = self._make_headers(turn)
@@ -113,12 +119,12 @@ class PlanningStep:
                 case Plan() as plan:
                     return self._warnings.note(turn, plan)
                 case CompactFirst(cut=cut):
-                    request = CompactionRequest(reason="hard line", calls=budget.calls_left)
+                    request = CompactionRequest(reason=reason, calls=budget.calls_left, is_awaited=True)
                     task = self._compactor.start(turn, situation, cut, request)
                     await _wait_for_compaction(task, headers, client, budget.seconds_left)
                     budget.spend(task)
                 case DigestFirst(cut=cut):
-                    digest = self._compactor.start_digest(turn, situation, cut)
+                    digest = self._compactor.start_digest(turn, situation, cut, reason)
                     await _wait_for_compaction(digest, headers, client)
                     digests_left -= 1
 

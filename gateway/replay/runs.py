@@ -21,7 +21,7 @@ class CompactionRun(msgspec.Struct, frozen=True, kw_only=True):
     # Messages up to the end of the summary; 0 if none was made.
     covers: int = 0
     pre_tokens: int
-    post_tokens: int = 0
+    post_tokens: int | None = None
     # Why none was made.
     failure: str | None = None
 

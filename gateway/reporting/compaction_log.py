@@ -36,15 +36,15 @@ _OLD_KIND: Final = "log"
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One compaction, done or failed, or one batch of pruned messages. None: not measured, or not applicable.
 
-    reason: why it was made. outcome: `done`, or the reason of the failure. messages: of a summary the
-    position that it reaches, or should have reached; of a batch the number of its marks. summary_tokens: our
-    own count.
+    reason: why it was made, empty for pruned messages (see `find_reason`). outcome: `done`, or the reason of
+    the failure. messages: of a summary the position that it reaches, or should have reached; of a batch the
+    number of its marks. summary_tokens: our own count.
     """
 
     at_seconds: float
-    kind: RemovalKind
+    kind: RemovalKind | Literal["edit"]
     trigger: CompactionTrigger
-    reason: str
+    reason: str = ""
     outcome: str = DONE
     pre_tokens: int | None = None
     post_tokens: int | None = None

@@ -14,7 +14,7 @@ def describe_compaction(conversation_id: str, entry: LogEntry, riding_calls: int
         names.OPERATION: names.COMPACT,
         names.CONVERSATION: conversation_id,
         names.TRIGGER: entry.trigger,
-        names.REASON: entry.reason,
+        names.REASON: entry.reason or None,
         names.RESULT: entry.outcome,
         names.REQUEST_MODEL: names.shorten(entry.model) if entry.model is not None else None,
         names.COMPACTED: True if entry.outcome == DONE else None,

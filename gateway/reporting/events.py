@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.compaction.request import CompactionTrigger, SummaryKind
+from gateway.core.compaction.request import CompactionReason, CompactionTrigger, SummaryKind
 
 # Compactions are rare. This many events are hours of them, and 100 KB at most.
 _MAX_WAITING: Final = 256
@@ -40,7 +40,10 @@ class CompactBoundary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionCompacted(msgspec.Struct, frozen=True, kw_only=True):
-    """The same event with every detail. covers: number of messages up to the end of the summary."""
+    """The same event with every detail. covers: number of messages up to the end of the summary.
+
+    post_tokens: an estimate; None if it is not known.
+    """
 
     type: Literal["session.compacted"] = "session.compacted"
     # The source spells it like this.
@@ -48,8 +51,9 @@ class SessionCompacted(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     kind: SummaryKind
     trigger: CompactionTrigger
+    reason: CompactionReason
     pre_tokens: int
-    post_tokens: int
+    post_tokens: int | None
     covers: int
 
 

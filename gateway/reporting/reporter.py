@@ -13,7 +13,7 @@ from gateway.activity.book import ActivityBook
 from gateway.conversations.turn import Turn, name_ids
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult, SummaryKind
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
@@ -88,6 +88,8 @@ class Reporter:
         tenant = turn.tenant.label
         self._metrics.note_request(tenant, plan, usage)
         self._metrics.money.note_request(tenant, noted, usage)
+        if noted.brings_into_use:
+            self._metrics.count_used_summary()
         if noted.change is not None:
             self._metrics.count_cache_break(noted.change)
 
@@ -109,7 +111,7 @@ class Reporter:
         if isinstance(outcome, Pivot):
             self._count(request, None)
             _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where, extra=name_ids(turn))
-            self._publish_compacted(turn, cut, outcome, request, result.pre_tokens)
+            self._publish_compacted(turn, outcome, request, result)
             self._archive.keep_compacted(turn, cut, outcome)
             if self._sessions is not None:
                 self._sessions.note_summary(turn, outcome)
@@ -125,7 +127,7 @@ class Reporter:
                 extra=name_ids(turn),
             )
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
-        self._metrics.note_compaction_time(_kind(request), seconds)
+        self._metrics.note_compaction_time(request.kind, seconds)
         entry = self._make_entry(cut, result, request, seconds)
         if self._tracer is not None:
             attributes = describe_compaction(turn.conversation_id, entry, result.riding_calls)
@@ -149,17 +151,17 @@ class Reporter:
         )
         entry = LogEntry(
             at_seconds=self._clock(),
-            kind="summary",
+            kind="edit",
             trigger="manual",
-            reason="edit",
+            reason=CompactionReason.MANUAL,
             messages=edited.covers,
             summary_tokens=edited.tokens,
         )
         self._log_writer.note(turn, entry)
 
-    def note_held_digest(self, turn: Turn, digest: Pivot) -> None:
+    def note_held_digest(self, turn: Turn, digest: Pivot, request: CompactionRequest) -> None:
         """A digest for one request alone. There may be one for each, so nothing about it is stored."""
-        self._count(DIGEST, None)
+        self._count(request, None)
         _compactor.debug(
             "digest covers=%d conversation=%s", digest.covers, turn.conversation_id, extra=name_ids(turn)
         )
@@ -175,7 +177,7 @@ class Reporter:
         self._publish_failed(turn, NOTHING_TO_COMPACT, request, 0)
         entry = LogEntry(
             at_seconds=self._clock(),
-            kind=_kind(request),
+            kind=request.kind,
             trigger=request.trigger,
             reason=request.reason,
             outcome=NOTHING_TO_COMPACT,
@@ -189,7 +191,7 @@ class Reporter:
             at_seconds=self._clock(),
             kind="cut" if batch.is_cut else "prune",
             trigger="auto",
-            reason="refused" if batch.is_cut else "prune",
+            reason=CompactionReason.REFUSED if batch.is_cut else "",
             pre_tokens=sent_tokens + batch.saved_tokens,
             post_tokens=sent_tokens,
             messages=len(batch.marks),
@@ -264,21 +266,22 @@ class Reporter:
         )
 
     def _count(self, request: CompactionRequest, failure: str | None) -> None:
-        self._metrics.count_compaction(_kind(request), failure)
+        self._metrics.count_compaction(request.kind, failure)
         self._metrics.count_trigger(request, failure)
 
     def _publish_compacted(
-        self, turn: Turn, cut: Cut, pivot: Pivot, request: CompactionRequest, pre_tokens: int
+        self, turn: Turn, pivot: Pivot, request: CompactionRequest, result: CompactionResult
     ) -> None:
-        self._bus.publish(make_boundary(turn.conversation_id, request.trigger, pre_tokens))
+        self._bus.publish(make_boundary(turn.conversation_id, request.trigger, result.pre_tokens))
         self._bus.publish(
             SessionCompacted(
                 session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
-                kind=_kind(request),
+                kind=request.kind,
                 trigger=request.trigger,
-                pre_tokens=pre_tokens,
-                post_tokens=_count_after(cut, pivot, pre_tokens),
+                reason=request.reason,
+                pre_tokens=result.pre_tokens,
+                post_tokens=result.post_tokens,
                 covers=pivot.covers,
             )
         )
@@ -288,7 +291,7 @@ class Reporter:
             CompactionFailed(
                 session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
-                kind=_kind(request),
+                kind=request.kind,
                 trigger=request.trigger,
                 pre_tokens=pre_tokens,
                 reason=reason,
@@ -301,24 +304,15 @@ class Reporter:
         pivot = result.outcome if isinstance(result.outcome, Pivot) else None
         return LogEntry(
             at_seconds=self._clock(),
-            kind="digest" if pivot is not None and pivot.is_digest else _kind(request),
+            kind="digest" if pivot is not None and pivot.is_digest else request.kind,
             trigger=request.trigger,
             reason=request.reason,
             outcome=DONE if isinstance(result.outcome, Pivot) else result.outcome.reason,
             pre_tokens=result.pre_tokens or None,
-            post_tokens=_count_after(cut, pivot, result.pre_tokens) if pivot is not None else None,
+            post_tokens=result.post_tokens if pivot is not None else None,
             messages=pivot.covers if pivot is not None else cut.covers,
             summary_tokens=pivot.tokens if pivot is not None else None,
             model=result.model[:_MODEL_CHARS] if result.model is not None else None,
             calls=result.calls,
             seconds=seconds,
         )
-
-
-def _count_after(cut: Cut, pivot: Pivot, pre_tokens: int) -> int:
-    saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
-    return max(0, pre_tokens - saved)
-
-
-def _kind(request: CompactionRequest) -> SummaryKind:
-    return "digest" if request.reason == DIGEST.reason else "summary"

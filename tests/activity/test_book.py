@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from gateway.activity.book import ActivityBook
 from gateway.activity.record import KEPT_SUMMARIES
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import (
+    CompactionReason,
+    CompactionRequest,
+    CompactionResult,
+    make_digest_request,
+)
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.thresholds import Thresholds
@@ -20,10 +25,11 @@ from tests.activity.talk import make_book, make_clock, plan, receive, turn
 from tests.builders.chat import make_batch, make_pivot, make_turn, read, render
 from tests.state.talk import MESSAGES
 
+_DIGEST = make_digest_request(CompactionReason.HARD_THRESHOLD)
 _CONVERSATION = receive().conversation
 _PIVOT = make_pivot(_CONVERSATION, 5, saved_tokens=700, created_seconds=900.0)
 _BATCH = make_batch(_CONVERSATION, [Mark(1)])
-_REQUEST = CompactionRequest(reason="overflow", calls=3)
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=3)
 _PRICE = Price(input=2, cached_input=1, output=10)
 _THRESHOLDS = Thresholds(
     *(),
@@ -129,7 +135,7 @@ def test_a_summary_is_noted_with_what_its_calls_used() -> None:
     activity = book.find("c")
     assert activity is not None
     (note,) = activity.summaries
-    assert (note.key, note.covers, note.kind, note.reason) == (_PIVOT.key, 5, "summary", "overflow")
+    assert (note.key, note.covers, note.kind, note.reason) == (_PIVOT.key, 5, "summary", "soft_threshold")
     assert (note.calls, note.seconds, note.prompt_tokens, note.output_tokens) == (2, 2.5, 500_000, 10_000)
     assert [note.pre_tokens, note.post_tokens, note.usd] == pytest.approx([900, 200, 1.1])
     assert (activity.totals.compactions, activity.totals.summary_calls) == (1, 2)
@@ -160,7 +166,7 @@ def test_a_digest_costs_nothing_and_the_newest_notes_are_kept() -> None:
     book = make_book()
     for number in range(KEPT_SUMMARIES + 3):
         digest = replace(_PIVOT, is_digest=True, covers=number)
-        book.note_compaction(turn(), CompactionResult(digest, 0), DIGEST, seconds=0, post_tokens=0)
+        book.note_compaction(turn(), CompactionResult(digest, 0), _DIGEST, seconds=0, post_tokens=0)
     activity = book.find("c")
     assert activity is not None and activity.totals.compactions == KEPT_SUMMARIES + 3
     assert [note.covers for note in activity.summaries] == list(range(3, KEPT_SUMMARIES + 3))

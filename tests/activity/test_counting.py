@@ -8,7 +8,7 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.counting import trust_usage
 from gateway.activity.economics import make_economics
 from gateway.activity.record import Totals
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import Rejected
 from gateway.core.limits.model_limits import Limits
 from gateway.core.money import Price
@@ -18,7 +18,7 @@ from tests.builders.chat import make_pivot
 
 _PRICE = Price(input=10, cached_input=1, cache_write=20, output=100, name="toy-price")
 _PIVOT = make_pivot(receive().conversation, 5)
-_REQUEST = CompactionRequest(reason="overflow", calls=3)
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=3)
 _TURN = turn(limits=Limits(context=128_000))
 
 

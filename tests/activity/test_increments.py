@@ -10,13 +10,14 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.increments import find_increment, merge
 from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.stored import name_record, parse_activity, render_activity
-from gateway.core.compaction.request import DIGEST, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionResult, make_digest_request
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.usage import Usage
 from tests.activity.talk import make_book, make_clock, plan, receive, turn
 from tests.builders.chat import make_pivot
 from tests.store.clock import Clock
 
+_DIGEST = make_digest_request(CompactionReason.HARD_THRESHOLD)
 _PIVOT = make_pivot(receive().conversation, 5)
 
 
@@ -64,7 +65,7 @@ def test_the_record_has_the_sums_of_all_processes(steps: list[tuple[int, str]]) 
             requests.append((clock.now, number + 1))
         elif step == "compaction":
             result = CompactionResult(with_fields(_PIVOT, covers=number), 0)
-            process.book.note_compaction(turn(), result, DIGEST, seconds=0, post_tokens=0)
+            process.book.note_compaction(turn(), result, _DIGEST, seconds=0, post_tokens=0)
             covers.append(number)
         else:
             record = process.add_to(record)

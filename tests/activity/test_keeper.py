@@ -11,7 +11,7 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.keeper import ActivityKeeper
 from gateway.activity.record import ConversationActivity
 from gateway.activity.stored import name_record
-from gateway.core.compaction.request import DIGEST, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionResult, make_digest_request
 from gateway.core.sizing.usage import Usage
 from gateway.store import Store, StoreError, open_store
 from gateway.store.keys import make_tag
@@ -23,6 +23,7 @@ from tests.store.clock import Clock
 from tests.store.served.serving import serving
 from tests.toy.shared_store import ToyServer
 
+_DIGEST = make_digest_request(CompactionReason.HARD_THRESHOLD)
 _PIVOT = make_pivot(receive().conversation, 5)
 
 
@@ -66,7 +67,7 @@ async def test_conversations_survive_a_restart(store_url: str) -> None:
         for identity in ("a", "b", "a"):
             before.note(identity)
         result = CompactionResult(_PIVOT, 1, "toy", 900, Usage(800, 20))
-        before.book.note_compaction(turn("a"), result, DIGEST, seconds=1, post_tokens=200)
+        before.book.note_compaction(turn("a"), result, _DIGEST, seconds=1, post_tokens=200)
         await before.keeper.close()
     async with opened(store_url) as store:
         after = _Process(store)
@@ -179,7 +180,7 @@ async def test_a_conversation_is_not_written_at_each_request() -> None:
     process.clock.now += 1
     await process.keeper.save_due()
     assert first is not None and await store.read(name_record("t", "c")) == first
-    process.book.note_compaction(turn(), CompactionResult(_PIVOT, 0), DIGEST, seconds=0, post_tokens=0)
+    process.book.note_compaction(turn(), CompactionResult(_PIVOT, 0), _DIGEST, seconds=0, post_tokens=0)
     await process.keeper.save_due()
     assert await store.read(name_record("t", "c")) != first
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.stored import name_record, parse_activity, render_activity
 from gateway.activity.unshortened import Unshortened
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
 from tests.activity.talk import make_book, plan, receive, turn
@@ -24,7 +24,7 @@ def make(requests: int = 3) -> ConversationActivity:
     book.use_prices(lambda *_: Price(input=1, output=2))
     pivot = make_pivot(_CONVERSATION, 5)
     result = CompactionResult(pivot, 1, "toy", 500, Usage(400, 20))
-    request = CompactionRequest(reason="overflow", calls=3)
+    request = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=3)
     book.note_compaction(turn(), result, request, seconds=1.5, post_tokens=200)
     for number in range(requests):
         sent = plan(600, 300, pivot, (make_batch(_CONVERSATION, []),))

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from gateway.conversations.recognizer import Received
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Pivot
 from gateway.state.compaction_leases import LeaseTimes
 from tests.builders.compaction import (
@@ -23,7 +23,7 @@ from tests.toy.running import wait_until
 from tests.toy.shared_store import SharedStore, ToyServer
 
 RECEIVED = receive(14)
-AWAITED = CompactionRequest(reason="hard line", calls=8)
+AWAITED = CompactionRequest(reason=CompactionReason.HARD_THRESHOLD, is_awaited=True, calls=8)
 
 Task = asyncio.Task[CompactionResult]
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from gateway.activity.economics import Economics
 from gateway.admin.answers import ConversationPage, RequestRow, SummaryRow
 from gateway.command_line.conversation_report import ShownConversation, show_conversation
+from gateway.core.compaction.request import CompactionReason
 from tests.builders.shown_rows import make_plain_row
 
 PAGE = msgspec.convert(
@@ -28,10 +29,11 @@ SUMMARY = SummaryRow(
     kind="summary",
     covers=7,
     trigger="auto",
-    reason="soft threshold",
+    reason=CompactionReason.SOFT_THRESHOLD,
     created="2026-11-23T11:00:00+00:00",
     calls=1,
     tokens=900,
+    state="in_use",
     in_use=True,
     usd=0.01,
     model="toy-1",
@@ -85,7 +87,7 @@ def test_the_newest_requests_are_a_chart_with_what_changed() -> None:
 
 def test_a_summary_says_what_it_cost_and_its_text_only_if_wanted() -> None:
     told = msgspec.structs.replace(SUMMARY, text="The task is to [b]write[/b].\nNext: \x1b[2Jtest.")
-    assert "summary of 7 messages, in use: soft threshold" in show([told], with_texts=False)
+    assert "summary of 7 messages, in use: soft_threshold" in show([told], with_texts=False)
     assert "The task" not in show([told], with_texts=False)
     assert "; 1 call, $0.0100" in " ".join(show([told], with_texts=False).split())
     riding = msgspec.structs.replace(SUMMARY, calls=2, riding_calls=1)

@@ -13,7 +13,7 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.decision import decide
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import CompactionRequest
+from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
@@ -41,7 +41,7 @@ _SMALL = Usage(1_000, 100)
 # Below the soft threshold.
 _BELOW = Usage(9_000, 100)
 _THRIFTY = replace(SUMMARIZING, economy=1.0)
-_REQUEST = CompactionRequest(reason="overflow", calls=8)
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
 async def settle(parts: CompactionParts) -> None:
@@ -166,7 +166,7 @@ async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_
             ]
             await asyncio.sleep(0)
             assert (parts.slots.taken, parts.slots.waiting) == (1, 3)
-            urgent = replace(_REQUEST, reason="hard line")
+            urgent = replace(_REQUEST, reason=CompactionReason.HARD_THRESHOLD, is_awaited=True)
             again = parts.compactor.start(turns[2], make_situation(others[2]), make_cut(9), urgent)
             assert again is tasks[2]
             assert (await tasks[2]).pivot is not None
@@ -423,8 +423,11 @@ async def test_a_request_waits_only_for_a_pivot_that_it_could_use() -> None:
 async def test_the_same_digest_is_made_once() -> None:
     async with compaction_parts() as parts:
         turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
-        first = parts.compactor.start_digest(turn, situation, make_cut(9))
-        assert parts.compactor.start_digest(turn, situation, make_cut(9)) is first
+        first = parts.compactor.start_digest(turn, situation, make_cut(9), CompactionReason.HARD_THRESHOLD)
+        assert (
+            parts.compactor.start_digest(turn, situation, make_cut(9), CompactionReason.HARD_THRESHOLD)
+            is first
+        )
         assert await first
 
 

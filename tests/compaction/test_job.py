@@ -5,7 +5,7 @@ import pytest
 from msgspec import structs
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Pivot
 from gateway.core.policy import Method, Summary
@@ -34,8 +34,8 @@ _CUT = make_cut(5)
 _KEY = _RECEIVED.conversation.chain[5].hex()
 _TURN = turn_of(_RECEIVED)
 _SITUATION = make_situation(_RECEIVED)
-_REQUEST = CompactionRequest(reason="overflow", calls=8)
-_MANUAL = CompactionRequest(reason="manual", calls=8, trigger="manual")
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
+_MANUAL = CompactionRequest(reason=CompactionReason.MANUAL, is_awaited=True, calls=8, trigger="manual")
 
 
 class FullStore(MemoryStore):
@@ -55,7 +55,7 @@ async def test_a_summary_is_stored_and_reported() -> None:
     assert (result.calls, result.model, result.pivot.resume) == (1, "toy", PROMPTS.resume)
     assert boundary is not None
     assert isinstance(compacted, SessionCompacted) and compacted.pre_tokens == result.pre_tokens > 4_000
-    assert compacted.post_tokens == result.pre_tokens - result.pivot.saved_tokens
+    assert compacted.post_tokens == _SITUATION.count_after(_CUT.base, result.pivot) < result.pre_tokens
 
 
 async def test_a_summary_that_fails_its_checks_is_not_stored() -> None:
@@ -169,7 +169,7 @@ def make_summary() -> Pivot:
 
 async def test_a_digest_takes_the_place_of_a_missing_summary() -> None:
     async with compaction_parts() as parts:
-        assert await parts.job.digest(_TURN, _SITUATION, _CUT)
+        assert await parts.job.digest(_TURN, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
         stored = parts.state.pivots.find(_KEY)
     assert stored is not None and stored.is_digest
 
@@ -177,13 +177,15 @@ async def test_a_digest_takes_the_place_of_a_missing_summary() -> None:
 async def test_a_digest_is_not_made_over_a_summary() -> None:
     async with compaction_parts() as parts:
         await parts.state.pivots.save(make_summary())
-        assert await parts.job.digest(_TURN, _SITUATION, _CUT)
+        assert await parts.job.digest(_TURN, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
         assert parts.state.pivots.find(_KEY) == make_summary()
 
 
 async def test_a_digest_never_replaces_a_summary_that_arrives_while_it_is_made() -> None:
     async with compaction_parts() as parts:
-        digesting = asyncio.create_task(parts.job.digest(_TURN, _SITUATION, _CUT))
+        digesting = asyncio.create_task(
+            parts.job.digest(_TURN, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
+        )
         # One step: the digest is now being made in a thread.
         await asyncio.sleep(0)
         await parts.state.pivots.save(make_summary())
@@ -208,7 +210,7 @@ async def test_a_client_that_continues_nothing_makes_no_calls() -> None:
 async def test_the_digest_of_such_a_client_is_held_in_memory_alone() -> None:
     store = await make_store()
     async with compaction_parts(store=store) as parts:
-        assert await parts.job.digest(limit(parts), _SITUATION, _CUT)
+        assert await parts.job.digest(limit(parts), _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
         held = parts.state.pivots.find(_KEY)
         assert held is not None and held.is_digest
         assert await store.scan("") == []
@@ -218,7 +220,7 @@ async def test_a_digest_that_cannot_be_stored_is_not_ready() -> None:
     store = FullStore()
     await store.open()
     async with compaction_parts(store=store) as parts:
-        assert not await parts.job.digest(_TURN, _SITUATION, _CUT)
+        assert not await parts.job.digest(_TURN, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
 
 
 async def test_the_state_of_another_process_has_the_pivot() -> None:
@@ -239,7 +241,7 @@ async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_coun
         assert (first.failure, first.calls) == ("over budget", 1)
         assert not parts.job.may_start(turn) and parts.job.count_calls(turn) == 0
         assert await parts.job.compact(turn, _SITUATION, _CUT, _REQUEST) == CompactionResult(OVER_BUDGET, 0)
-        assert await parts.job.digest(turn, _SITUATION, _CUT)
+        assert await parts.job.digest(turn, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
         assert parts.job.may_start(_TURN)
     assert len(parts.model.calls) == 1
     assert 'over_budget_total{tenant="team-a"} 1.0' in parts.metrics.render().decode()

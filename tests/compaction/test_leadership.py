@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from gateway.compaction.leadership import ELSEWHERE
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.state.compaction_leases import LeaseTimes
 from tests.builders.chat import JSON, make_pivot, read, render
 from tests.builders.compaction import (
@@ -22,8 +22,10 @@ from tests.builders.processes import AWAITED, RECEIVED, processes
 from tests.toy.running import wait_until
 
 _LONGER = receive(16)
-_BACKGROUND = CompactionRequest(reason="overflow", calls=8)
-_MANUAL = CompactionRequest(reason="manual", calls=8, trigger="manual", instructions="Keep names.")
+_BACKGROUND = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
+_MANUAL = CompactionRequest(
+    reason=CompactionReason.MANUAL, is_awaited=True, calls=8, trigger="manual", instructions="Keep names."
+)
 # A leader looks at its lease all the time.
 _EAGER = LeaseTimes(keep_seconds=6.0, renew_seconds=0.0)
 

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import Compacted, Failed, InProgress, ManualOutcome, NothingToCompact
-from gateway.core.compaction.request import CompactionRequest
+from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.head import Head
 from gateway.core.limits.model_limits import Limits
@@ -126,7 +126,10 @@ async def test_a_conversation_has_one_manual_compaction_at_a_time() -> None:
 async def test_it_waits_for_a_compaction_that_does_not_know_the_instructions() -> None:
     async with compaction_parts() as parts:
         automatic = parts.compactor.start(
-            asked(), make_situation(_RECEIVED), make_cut(5), CompactionRequest(reason="overflow", calls=8)
+            asked(),
+            make_situation(_RECEIVED),
+            make_cut(5),
+            CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8),
         )
         outcome = await run(parts, asked(), "Keep names.")
         assert automatic.done()

@@ -8,7 +8,7 @@ import pytest
 from gateway.compaction.summary_prompt import CallBudget
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
 from gateway.hooks import HookReply, PreCompact, SessionStart
@@ -59,7 +59,9 @@ async def summarize(
         turn if turn is not None else turn_of(_RECEIVED),
         make_situation(_RECEIVED),
         cut,
-        request if request is not None else CompactionRequest(reason="overflow", calls=8),
+        request
+        if request is not None
+        else CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8),
         9_000,
     )
 
@@ -140,7 +142,11 @@ async def test_facts_that_a_summary_leaves_out_are_listed_below_it() -> None:
     received = read(render([task, *[replying, asking] * 3, replying, task]))
     async with compaction_parts(_GOOD) as parts:
         result = await parts.summarizer.summarize(
-            turn_of(received), make_situation(received), make_cut(7), CompactionRequest(reason="", calls=8), 0
+            turn_of(received),
+            make_situation(received),
+            make_cut(7),
+            CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8),
+            0,
         )
     assert result.pivot is not None
     assert result.pivot.summary.startswith("It works now.\n\n")
@@ -160,7 +166,9 @@ async def test_a_veto_is_a_failure_without_a_call() -> None:
 
 async def test_a_hook_learns_who_asks_and_how_large_the_conversation_is() -> None:
     hook = ToyHook(HookReply())
-    request = CompactionRequest(reason="manual", calls=8, trigger="manual", instructions="Keep names.")
+    request = CompactionRequest(
+        reason=CompactionReason.MANUAL, is_awaited=True, calls=8, trigger="manual", instructions="Keep names."
+    )
     async with compaction_parts(hooks=(hook,)) as parts:
         await summarize(parts, request=request)
     (asked,) = hook.asked
@@ -224,7 +232,7 @@ async def summarize_riding(
         turn if turn is not None else turn_with(),
         make_situation(RIDDEN, RIDING),
         cut if cut is not None else make_cut(9),
-        CompactionRequest(reason="overflow", calls=8),
+        CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8),
         9_000,
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.compaction.job import EDITED
 from gateway.compaction.summary_editor import EditRefused
-from gateway.core.compaction.request import CompactionRequest
+from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.history.cleared_results import rekey
 from gateway.core.history.pivot import Pivot
 from gateway.store import StoreError
@@ -26,7 +26,7 @@ from tests.toy.running import wait_until
 
 _TURN = turn_of(RECEIVED)
 _SITUATION = make_situation(RECEIVED)
-_REQUEST = CompactionRequest(reason="overflow", calls=8)
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
 async def summarize(parts: CompactionParts, covers: int = 5, base: Pivot | None = None) -> Pivot:
@@ -142,7 +142,7 @@ async def test_a_compaction_that_began_on_the_old_text_is_thrown_away() -> None:
 async def test_a_summary_does_not_take_the_place_of_a_digest_that_was_edited() -> None:
     async with processes() as group:
         parts = group.one.parts
-        assert await parts.job.digest(_TURN, _SITUATION, make_cut(9))
+        assert await parts.job.digest(_TURN, _SITUATION, make_cut(9), CompactionReason.HARD_THRESHOLD)
         digest = group.one.find()
         assert digest is not None
         task = await group.one.start_calling()
@@ -154,7 +154,7 @@ async def test_a_summary_does_not_take_the_place_of_a_digest_that_was_edited() -
 
 async def test_a_summary_in_the_place_of_a_digest_is_its_next_version() -> None:
     async with compaction_parts() as parts:
-        await parts.job.digest(_TURN, _SITUATION, make_cut(9))
+        await parts.job.digest(_TURN, _SITUATION, make_cut(9), CompactionReason.HARD_THRESHOLD)
         result = await parts.compactor.start(_TURN, _SITUATION, make_cut(9), AWAITED)
     assert result.pivot is not None and (result.pivot.version, result.pivot.is_digest) == (2, False)
 

@@ -2,15 +2,28 @@ import asyncio
 
 import pytest
 
+from gateway.core.compaction.request import CompactionReason
 from gateway.core.errors import HookFailed
 from gateway.hooks import HookReply, Hooks, PreCompact, SessionStart, listen
 from gateway.reporting.events import Bus, Pruned, SessionCompacted
 
 _BEFORE = PreCompact(
-    trigger="auto", custom_instructions="Be brief.", conversation="c", tenant="t", pre_tokens=1
+    trigger="auto",
+    reason=CompactionReason.SOFT_THRESHOLD,
+    custom_instructions="Be brief.",
+    conversation="c",
+    tenant="t",
+    pre_tokens=1,
 )
 _COMPACTED = SessionCompacted(
-    session_id="c", tenant="t", kind="summary", trigger="manual", pre_tokens=9, post_tokens=5, covers=3
+    session_id="c",
+    tenant="t",
+    kind="summary",
+    trigger="manual",
+    reason=CompactionReason.MANUAL,
+    pre_tokens=9,
+    post_tokens=5,
+    covers=3,
 )
 
 
@@ -74,7 +87,9 @@ async def test_every_compaction_is_told_to_all_hooks_even_after_one_fails(
         while not other.told:
             await asyncio.sleep(0)
     listening.cancel()
-    expected = SessionStart(trigger="manual", conversation="c", tenant="t", pre_tokens=9)
+    expected = SessionStart(
+        trigger="manual", reason=CompactionReason.MANUAL, conversation="c", tenant="t", pre_tokens=9
+    )
     assert failing.told == other.told == [expected]
     assert "hook session_start failing: no reply" in caplog.text
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.compaction.request import CompactionReason
 from gateway.core.errors import HookFailed
 from gateway.hooks import HookReply, PreCompact, SessionStart
 from gateway.hooks.plugin import Plugin, load_plugins
@@ -13,8 +14,11 @@ from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
 
-_BEFORE = PreCompact(trigger="auto", custom_instructions=None, conversation="c", tenant="t", pre_tokens=1)
-_AFTER = SessionStart(trigger="auto", conversation="c", tenant="t", pre_tokens=1)
+_REASON = CompactionReason.SOFT_THRESHOLD
+_BEFORE = PreCompact(
+    trigger="auto", reason=_REASON, custom_instructions=None, conversation="c", tenant="t", pre_tokens=1
+)
+_AFTER = SessionStart(trigger="auto", reason=_REASON, conversation="c", tenant="t", pre_tokens=1)
 
 
 def _install(folder: Path, code: str) -> None:

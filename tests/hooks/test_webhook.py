@@ -26,6 +26,7 @@ async def test_a_webhook_gets_the_documented_fields_and_a_signature() -> None:
     (heard,) = hook.heard
     assert heard.pop("pre_tokens") > 5_000 and len(heard.pop("conversation")) == 16
     assert heard.pop("tenant").startswith("key:")
+    assert heard.pop("reason") == "manual"
     assert heard == {"hook": "pre_compact", "trigger": "manual", "custom_instructions": "Keep names."}
     (headers,) = hook.headers
     signed = headers["X-Gateway-Timestamp"].encode() + b"." + hook.bodies[0]

@@ -67,7 +67,7 @@ class Meeting:
 
 
 def count_waits(log: pytest.LogCaptureFixture) -> int:
-    return sum("reason=hard line" in record.getMessage() for record in log.records)
+    return sum("reason=hard_threshold" in record.getMessage() for record in log.records)
 
 
 async def meet(

@@ -6,7 +6,12 @@ import pytest
 
 from gateway.activity.book import ActivityBook
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import (
+    CompactionReason,
+    CompactionRequest,
+    CompactionResult,
+    make_digest_request,
+)
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Mark
 from gateway.core.refusal.overflow import Overflow
@@ -29,10 +34,11 @@ from tests.builders.chat import make_batch, make_pivot, make_plan, make_turn, re
 from tests.builders.state import make_store
 from tests.state.talk import MESSAGES
 
+_DIGEST = make_digest_request(CompactionReason.HARD_THRESHOLD)
 _TURN = make_turn(read(render(MESSAGES)))
 _CUT = Cut(base=None, start=1, covers=5, replaced_tokens=800, cap_tokens=50)
 _PIVOT = make_pivot(_TURN.received.conversation, 5, saved_tokens=700, tokens=60)
-_REQUEST = CompactionRequest(reason="overflow", calls=3)
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=3)
 _NOW = 1_000.0
 
 
@@ -75,7 +81,9 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "gateway.compactor")
-    result = CompactionResult(_PIVOT, calls=2, riding_calls=1, model="m" * 200, pre_tokens=2_000)
+    result = CompactionResult(
+        _PIVOT, calls=2, riding_calls=1, model="m" * 200, pre_tokens=2_000, post_tokens=1_300
+    )
     async with reporting() as told:
         told.reporter.note_compaction(_TURN, _CUT, result, _REQUEST, seconds=1.26)
         boundary, compacted = await told.events(2)
@@ -90,7 +98,7 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
         at_seconds=_NOW,
         kind="summary",
         trigger="auto",
-        reason="overflow",
+        reason="soft_threshold",
         pre_tokens=2_000,
         post_tokens=1_300,
         messages=5,
@@ -102,23 +110,14 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
     assert entries == (entry,)
     assert archived == [[1, 2, 3, 4]]
     text = "compacted covers=5 of=5 conversation=c replaced_tokens=800"
-    text += " reason=overflow calls=2 riding=1 seconds=1.3"
+    text += " reason=soft_threshold calls=2 riding=1 seconds=1.3"
     assert [record.getMessage() for record in caplog.records] == [text]
-
-
-async def test_what_an_earlier_pivot_saved_is_not_counted_again() -> None:
-    base = make_pivot(_TURN.received.conversation, 3, saved_tokens=300)
-    result = CompactionResult(_PIVOT, calls=1, pre_tokens=2_000)
-    async with reporting() as told:
-        told.reporter.note_compaction(_TURN, replace(_CUT, base=base), result, _REQUEST, seconds=0.0)
-        (entry,) = await told.entries()
-    assert entry.post_tokens == 1_600
 
 
 async def test_a_digest_is_told_as_a_digest() -> None:
     result = CompactionResult(replace(_PIVOT, is_digest=True), calls=0, pre_tokens=2_000)
     async with reporting() as told:
-        told.reporter.note_compaction(_TURN, _CUT, result, DIGEST, seconds=0.0)
+        told.reporter.note_compaction(_TURN, _CUT, result, _DIGEST, seconds=0.0)
         _, compacted = await told.events(2)
         (entry,) = await told.entries()
         assert told.counts('gateway_compactions_total{kind="digest",result="done"} 1.0')
@@ -130,7 +129,7 @@ async def test_a_digest_for_one_request_is_counted_and_nothing_about_it_is_store
 ) -> None:
     caplog.set_level("INFO", "gateway.compactor")
     async with reporting() as told:
-        told.reporter.note_held_digest(_TURN, replace(_PIVOT, is_digest=True))
+        told.reporter.note_held_digest(_TURN, replace(_PIVOT, is_digest=True), _DIGEST)
         assert told.counts('gateway_compactions_total{kind="digest",result="done"} 1.0')
         assert await told.entries() == () and await told.archived() == []
     assert caplog.records == []
@@ -152,7 +151,7 @@ async def test_a_failed_compaction_is_told_with_its_reason_and_archives_nothing(
 
 
 async def test_a_manual_compaction_with_nothing_to_fold_is_told() -> None:
-    request = CompactionRequest(reason="manual", calls=1, trigger="manual")
+    request = CompactionRequest(reason=CompactionReason.MANUAL, is_awaited=True, calls=1, trigger="manual")
     async with reporting() as told:
         told.reporter.note_nothing_to_compact(_TURN, request)
         (failed,) = await told.events(1)

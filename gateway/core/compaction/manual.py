@@ -107,13 +107,10 @@ def choose_remaining_cut(situation: Situation, base: Pivot | None, covers: int) 
     return _choose_cut(situation, thresholds, CutConstraints(base=base, must_keep=covers))
 
 
-def measure_compaction(whole: Cut, pivot: Pivot, before_tokens: int) -> Compacted:
-    """The outcome for this cut, which ended in this pivot, after one call or several.
-
-    before_tokens: the size of what was sent upstream until then.
-    """
-    saved = pivot.saved_tokens - (whole.base.saved_tokens if whole.base else 0)
-    return Compacted(pivot.covers - whole.start, before_tokens, max(0, before_tokens - saved))
+def measure_compaction(situation: Situation, whole: Cut, pivot: Pivot) -> Compacted:
+    """The outcome for this cut, which ended in this pivot, after one call or several."""
+    before_tokens, after_tokens = situation.count_with(whole.base), situation.count_after(whole.base, pivot)
+    return Compacted(pivot.covers - whole.start, before_tokens, after_tokens)
 
 
 def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:

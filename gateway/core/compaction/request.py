@@ -1,6 +1,7 @@
 """What a compaction is asked to do, and what comes of it."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Literal
 
 from gateway.core.compaction.summary import Rejected
@@ -9,17 +10,49 @@ from gateway.core.sizing.usage import Usage
 
 CompactionTrigger = Literal["auto", "manual"]
 SummaryKind = Literal["summary", "digest"]
-# The reasons of compactions that are made in advance: the window fills up, or old messages have cost enough.
-OVERFLOW: Final = "overflow"
-ECONOMY: Final = "economy"
+
+
+class CompactionReason(StrEnum):
+    """Why a summary is wanted: the same word in log, metrics, traces, events, admin API and page."""
+
+    # A response has passed the soft threshold, so the next summary is prepared.
+    SOFT_THRESHOLD = "soft_threshold"
+    # A request is above the hard threshold, so it waits.
+    HARD_THRESHOLD = "hard_threshold"
+    # The upstream has refused a request as too long, which waits.
+    REFUSED = "refused"
+    # Old messages have cost as much as a compaction.
+    COST = "cost"
+    # A person asked for it.
+    MANUAL = "manual"
+    # The client drops or changes old messages, so that no later request would use a summary.
+    CLIENT_TRIMS = "client_trims"
+
+
+# The words of records that versions until November 2026 wrote.
+_EARLIER_WORDS: Final = {
+    "overflow": CompactionReason.SOFT_THRESHOLD,
+    "hard line": CompactionReason.HARD_THRESHOLD,
+    "digest": CompactionReason.HARD_THRESHOLD,
+    "economy": CompactionReason.COST,
+    "edit": CompactionReason.MANUAL,
+}
+
+
+def find_reason(word: str) -> CompactionReason | None:
+    """The reason that a record names; None if it names none that is known."""
+    named = {reason.value: reason for reason in CompactionReason}
+    return named.get(word) or _EARLIER_WORDS.get(word)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionRequest:
-    # A label for logs, metrics and the compaction log.
-    reason: str
+    reason: CompactionReason
     # How many summary calls may still be made until the whole cut is compacted, this one included.
     calls: int
+    kind: SummaryKind = "summary"
+    # Whether a client, or a person, waits for it.
+    is_awaited: bool = False
     trigger: CompactionTrigger = "auto"
     # What the person who asked for it wants the summary to keep; empty without instructions.
     instructions: str = ""
@@ -28,14 +61,10 @@ class CompactionRequest:
     # See Pivot.
     is_early: bool = False
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a client, or a person, waits for it."""
-        return self.reason not in (OVERFLOW, ECONOMY)
 
-
-# A digest needs no call.
-DIGEST = CompactionRequest(reason="digest", calls=0)
+def make_digest_request(reason: CompactionReason) -> CompactionRequest:
+    """For a digest, which needs no call."""
+    return CompactionRequest(reason=reason, calls=0, kind="digest", is_awaited=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +84,8 @@ class CompactionResult:
     riding_usage: Usage | None = None
     # Where the last call went; None without a call. Riding calls go where the conversation goes.
     upstream: str | None = None
+    # What the conversation holds with the new pivot, estimated; None without one.
+    post_tokens: int | None = None
 
     @property
     def pivot(self) -> Pivot | None:

@@ -131,6 +131,20 @@ class Situation:
         """What upstream will count if this view is sent."""
         return estimate_view(self.conversation, self.calibrated, self.known, view)
 
+    def count_with(self, pivot: Pivot | None) -> int:
+        """True tokens of what is sent with this pivot and the active marks."""
+        return self.estimate(self.view(pivot, self.batches)).tokens
+
+    def count_after(self, base: Pivot | None, pivot: Pivot) -> int:
+        """True tokens of what is sent with a new pivot in place of its base.
+
+        The messages are counted by us, and the upstream may count otherwise. So what it counted with the base
+        shrinks by the same share as our own count.
+        """
+        before = self.calibrated.total(self.view(base, self.batches))
+        after = self.calibrated.total(self.view(pivot, self.batches))
+        return int(self.count_with(base) * after / max(before, 1))
+
     def estimate_tokens(self, view: View) -> Estimate:
         """The same in tokens alone, whatever bytes and pictures weigh."""
         true = self.in_tokens

@@ -115,6 +115,10 @@ COMPACTIONS_BY_TRIGGER: Final = CounterDefinition(
     "Summaries and digests by what asked for them: trigger auto or manual, and the reason.",
     ("trigger", "reason", "result"),
 )
+SUMMARIES_USED: Final = CounterDefinition(
+    "gateway_summaries_used",
+    "Summaries and digests that a request was sent with. The others that are done were in vain, or wait.",
+)
 COMPACTION_SECONDS: Final = HistogramDefinition(
     "gateway_compaction_seconds", "How long a compaction took, with its calls.", _MODEL_SECONDS, ("kind",)
 )

@@ -45,6 +45,7 @@ class Metrics:
         self.money = MoneyCounts(plain.add_counter)
         self._cache_breaks = plain.add_counter(definitions.CACHE_BREAKS)
         self._triggers = plain.add_counter(definitions.COMPACTIONS_BY_TRIGGER)
+        self._used_summaries = plain.add_counter(definitions.SUMMARIES_USED)
         self._summary_calls = plain.add_counter(definitions.SUMMARY_CALLS)
         self._summary_tokens = plain.add_counter(definitions.SUMMARY_TOKENS)
         self._recovered = plain.add_counter(definitions.OVERFLOW_RECOVERED)
@@ -122,6 +123,10 @@ class Metrics:
         """failure: as for `count_compaction`."""
         result = self._rare.limit_result(failure or _DONE)
         self._triggers.add((request.trigger, request.reason, result))
+
+    def count_used_summary(self) -> None:
+        """A request is the first one that was sent with its summary."""
+        self._used_summaries.add(())
 
     def note_compaction_time(self, kind: str, seconds: float) -> None:
         self._compaction_seconds.observe((kind,), seconds)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.core.compaction.request import CompactionRequest
+from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.sizing.usage import Usage
 from gateway.downstream.request_note import RequestNote
 from gateway.reporting.metrics import Gauge, Metrics
@@ -116,8 +116,12 @@ def test_a_request_that_no_upstream_was_asked_for_is_local() -> None:
 
 def test_what_asked_for_compactions_and_what_they_cost_is_counted() -> None:
     metrics = Metrics()
-    metrics.count_trigger(CompactionRequest(reason="hard line", calls=1), None)
-    metrics.count_trigger(CompactionRequest(reason="manual", calls=1, trigger="manual"), "empty")
+    metrics.count_trigger(
+        CompactionRequest(reason=CompactionReason.HARD_THRESHOLD, is_awaited=True, calls=1), None
+    )
+    metrics.count_trigger(
+        CompactionRequest(reason=CompactionReason.MANUAL, is_awaited=True, calls=1, trigger="manual"), "empty"
+    )
     metrics.note_compaction_time("summary", 3.0)
     metrics.note_summary_call("done", Usage(900, 40), 2.0)
     metrics.note_summary_call("failed", None, 1.0)
@@ -125,7 +129,7 @@ def test_what_asked_for_compactions_and_what_they_cost_is_counted() -> None:
     metrics.count_recovered()
     samples = {name: value for name, value in read_samples(metrics).items() if "_bucket" not in name}
     assert samples == {
-        'gateway_compactions_by_trigger_total{reason="hard line",result="done",trigger="auto"}': 1.0,
+        'gateway_compactions_by_trigger_total{reason="hard_threshold",result="done",trigger="auto"}': 1.0,
         'gateway_compactions_by_trigger_total{reason="manual",result="empty",trigger="manual"}': 1.0,
         'gateway_compaction_seconds_sum{kind="summary"}': 3.0,
         'gateway_compaction_seconds_count{kind="summary"}': 1.0,
@@ -170,7 +174,9 @@ def test_an_upstream_that_invents_statuses_makes_no_label_for_each() -> None:
     metrics = Metrics()
     for status in range(200):
         metrics.count_compaction("summary", f"status {status}")
-        metrics.count_trigger(CompactionRequest(reason="overflow", calls=1), f"status {status}")
+        metrics.count_trigger(
+            CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=1), f"status {status}"
+        )
     samples = read_samples(metrics)
     assert len(samples) < 140
     assert samples['gateway_compactions_total{kind="summary",result="other"}'] == 200 - 64

@@ -2,18 +2,16 @@
 
 // By the gateway's own names, which logs, metrics and the admin API have.
 const REASONS = new Map([
-  ["overflow", "soft threshold passed"],
-  ["economy", "old messages had cost as much as a compaction"],
-  ["hard line", "hard threshold passed, so the request waited"],
-  ["digest", "no summary was ready in time"],
+  ["soft_threshold", "soft threshold passed"],
+  ["cost", "old messages had cost as much as a compaction"],
+  ["hard_threshold", "hard threshold passed, so the request waited"],
+  ["refused", "the upstream refused the request as too long"],
   ["manual", "asked for by hand"],
-  ["edit", "edited by hand"],
-  ["prune", "old tool results took too much room"],
-  ["refused", "the upstream refused it as too long"],
-  ["inherited", "taken over from an earlier part of the conversation"],
+  ["client_trims", "the client drops old messages, so no summary would be used twice"],
 ]);
 
 /** A name that this page does not know, as of a newer gateway, is shown as it is. */
-export function explainReason({ trigger, reason }) {
-  return REASONS.get(reason) ?? reason ?? trigger ?? "";
+export function explainReason({ kind, reason }) {
+  if (kind === "prune") return "old tool results took too much room";
+  return REASONS.get(reason) ?? reason ?? "taken over from an earlier part of the conversation";
 }

@@ -8,6 +8,12 @@ import { Versions } from "./versions.js";
 import { LongText } from "./text-block.js";
 import { TextsRefused } from "./texts-refused.js";
 
+const STATES = new Map([
+  ["prepared", "prepared, not used yet"],
+  ["in_use", "in use"],
+  ["replaced", "no longer in use"],
+]);
+
 export function Summaries({ id, loaded, texts, onChange }) {
   const { data, problem } = loaded;
   const summaries = data?.summaries ?? [];
@@ -39,7 +45,7 @@ function Summary({ id, summary, onChange }) {
   return html`<article class="summary-card ${summary.in_use ? "in-use" : ""}" aria-labelledby=${headingId}>
     <header>
       <h3 id=${headingId}>${summary.kind === "digest" ? "Digest" : "Summary"} of ${formatNumberOf(summary.covers, "message")}</h3>
-      <span class="badge ${summary.in_use ? "in-use" : ""}">${summary.in_use ? "in use" : "no longer in use"}</span>
+      <span class="badge ${summary.in_use ? "in-use" : ""}">${STATES.get(summary.state) ?? summary.state}</span>
       ${summary.version > 1 && html`<span class="badge">version ${summary.version}</span>`}
       <span class="when"><time dateTime=${summary.created}>${formatTime(summary.created)}</time></span>
     </header>
