@@ -22,6 +22,7 @@ _DISPLAYED_DIGITS = 12
 _TENANT, _KEY = "tenant:", "key:"
 # Compared where no key has the hash that was looked up.
 _NO_FINGERPRINT = "-" * 64
+_UNKNOWN_KEY = "The gateway does not know this key: it takes the key of exactly one tenant of its settings."
 # Model names come from clients, so the choices remembered for them are bounded: this holds some 4,000.
 _CHOICES_BYTES = 1 << 20
 _CHOICE_WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 100
@@ -101,9 +102,7 @@ class Tenancy:
         # Some clients insist on a key of their own in one form and send the configured one in another.
         found = {tenant.id: tenant for key in identity.credentials if (tenant := self._find(key)) is not None}
         if len(found) != 1:
-            raise RequestRefused(
-                401, "Incorrect API key provided.", kind="invalid_request_error", code="invalid_api_key"
-            )
+            raise RequestRefused(401, _UNKNOWN_KEY, code="invalid_api_key")
         return next(iter(found.values()))
 
     def _find(self, credential: str) -> Tenant | None:

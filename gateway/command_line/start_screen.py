@@ -90,7 +90,7 @@ def _list_first_steps(settings: Settings, places: Places, origin: str) -> Iterat
     names = ("test", "", "")
     yield from zip(names, _render_request(settings, origin), strict=True)
     if settings.response_headers:
-        yield "shows", "x-gateway-plan: passthrough, and other x-gateway headers, whatever the status is"
+        yield "shows", "x-gateway-plan: passthrough, and other x-gateway headers, once the upstream answers"
     if places.logs_compactions:
         yield "log", f"at each compaction: INFO gateway.compactor {COMPACTED.replace('%d', '…')} …"
 

@@ -39,11 +39,11 @@ _ROUTE_WEIGHT_BYTES: Final = 3_000
 _COPIES: Final = 5
 _HEADER_WEIGHT_BYTES: Final = 550
 _NOT_ALLOWED: Final = (
-    "This path is not open to callers, because the upstream's key belongs to the gateway. "
+    "The gateway does not open this path to callers, because the upstream's key belongs to the gateway. "
     "`allow` in the upstream's settings can open it."
 )
 _FOREIGN_PAGE: Final = (
-    "Requests to this address must name it as a loopback host, and must not come from another web page. "
+    "Requests to this gateway must name it as a loopback host, and must not come from another web page. "
     "`listen.hosts` and `listen.origins` in the settings can allow others."
 )
 
@@ -109,7 +109,7 @@ class Admission:
     def _make_route(self, head: RequestHead) -> Route:
         path, headers = head.target, head.headers
         if headers.get(hdrs.UPGRADE, "").lower() == "websocket":
-            raise RequestRefused(426, "WebSocket is not supported; use HTTP.")
+            raise RequestRefused(426, "The gateway does not support WebSocket; use HTTP.")
         tenant = self._tenancy.identify(headers, path)
         upstream = self._upstreams.choose(tenant, path, headers)
         if upstream.api_key is not None:

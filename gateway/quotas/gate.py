@@ -91,7 +91,7 @@ def _make_refusal(limit: str, wait_seconds: float) -> RequestRefused:
     retry_after = math.floor(wait_seconds) + 1
     return RequestRefused(
         429,
-        f"Rate limit reached: this tenant may send {limit}. Try again in {retry_after} s.",
+        f"Rate limit of the gateway reached: this tenant may send {limit}. Try again in {retry_after} s.",
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         retry_after_seconds=retry_after,

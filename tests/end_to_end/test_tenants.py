@@ -52,7 +52,9 @@ def read_error(answer: Answer) -> dict[str, Any]:
     assert answer.status == 429 and answer.header("content-type") == "application/json"
     assert 1 <= int(answer.header("retry-after") or "") <= 61
     error = json.loads(answer.body)["error"]
-    assert error.pop("message").startswith("Rate limit reached: this tenant may send 1 requests a minute.")
+    assert error.pop("message").startswith(
+        "Rate limit of the gateway reached: this tenant may send 1 requests a minute."
+    )
     return dict(error)
 
 

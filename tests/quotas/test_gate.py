@@ -40,7 +40,8 @@ async def test_more_requests_in_a_minute_than_allowed_get_429_with_a_time() -> N
     assert refused.retry_after_seconds is not None and 1 <= refused.retry_after_seconds <= 121
     seconds = refused.retry_after_seconds
     assert str(refused) == (
-        f"Rate limit reached: this tenant may send 2 requests a minute. Try again in {seconds} s."
+        "Rate limit of the gateway reached: this tenant may send 2 requests a minute. "
+        f"Try again in {seconds} s."
     )
 
 

@@ -113,6 +113,7 @@ async def test_an_unknown_key_gets_401(house: House, path: str, credential: list
     got = await house.ask(path, *credential, ("x-gateway-bypass", "1"))
     error = json.loads(got.body)["error"]
     assert (got.status, error["code"], error["type"]) == (401, "invalid_api_key", "invalid_request_error")
+    assert error["message"].startswith("The gateway does not know this key")
     assert house.first.received == house.second.received == []
     assert not any(value and value.split()[-1] in error["message"] for _, value in credential)
 
