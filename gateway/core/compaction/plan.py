@@ -159,5 +159,13 @@ def _describe_excess(situation: Situation, estimate: Estimate, context: int | No
         "opening": situation.opening_tokens,
         "open group": int(sum(situation.calibrated.messages[open_group:])),
     }
+    fixed = parts["leading block and tools"]
+    if context is not None and fixed + SMALLEST_REPLY_TOKENS > context:
+        taken, window = _show_thousands(fixed), _show_thousands(context)
+        return f"system prompt and tools take {taken} of {window} tokens: there is nothing to replace"
     largest = max(parts, key=lambda part: parts[part])
     return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
+
+
+def _show_thousands(tokens: int) -> str:
+    return f"{tokens / 1000:.1f}k"

@@ -36,12 +36,11 @@ class SmallWindow:
 
     def __str__(self) -> str:
         """In plain words, for a log line and a header."""
-        fits = f"{self.turns} turn{'' if self.turns == 1 else 's'}"
         enough = f"; {self.sufficient} tokens would hold {self.wanted_turns}" if self.sufficient else ""
         return (
             f"the window of {self.window} tokens is small for this client: system prompt, tools and task take"
-            f" {self.floor}, a turn adds {self.turn} on average, and {fits} fit between two"
-            f" compactions{enough}"
+            f" {self.floor}, a turn adds {self.turn} on average, and fewer than"
+            f" {self.wanted_turns} turns fit between two compactions{enough}"
         )
 
 

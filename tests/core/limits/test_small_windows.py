@@ -104,11 +104,11 @@ def test_nothing_is_said_where_nothing_is_known_or_wanted() -> None:
 def test_turns_that_no_window_holds_have_no_sufficient_one() -> None:
     found = find(24_000, 8_000, 1e9)
     assert found is not None and found.sufficient is None
-    assert str(found).endswith("and 0 turns fit between two compactions")
+    assert str(found).endswith("and fewer than 6 turns fit between two compactions")
 
 
 def test_the_warning_has_the_numbers() -> None:
     assert str(find(24_000, 8_000, 4_000)) == (
         "the window of 24000 tokens is small for this client: system prompt, tools and task take 8000, a turn"
-        " adds 4000 on average, and 1 turn fit between two compactions; 51000 tokens would hold 6"
+        " adds 4000 on average, and fewer than 6 turns fit between two compactions; 51000 tokens would hold 6"
     )
