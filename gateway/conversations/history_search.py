@@ -11,7 +11,7 @@ from gateway.conversations import cleared_results, trimmed_histories
 from gateway.conversations.recognizer import Received
 from gateway.core.history.conversation import count_replies
 from gateway.core.history.head import Head
-from gateway.core.history.trimmed import HistoryEnd
+from gateway.core.history.trimmed import HistoryEnd, HistorySource
 from gateway.core.sizing.estimate import Meter
 from gateway.state import State
 from gateway.state.trip import Finding, Trip
@@ -23,7 +23,7 @@ class Subject(msgspec.Struct, frozen=True):
     received: Received
     # Both as in Turn.
     scope: str
-    source: bytes | None
+    source: HistorySource | None
     # What counts its tokens, and the name under which limits of its model are learned: both are asked for
     # together with the rest.
     meter: Meter

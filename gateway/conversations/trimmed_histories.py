@@ -13,20 +13,18 @@ from msgspec.structs import replace
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.history.conversation import GONE_WEIGHT_BYTES
-from gateway.core.history.trimmed import HistoryEnd, continue_history, find_end_key, find_ends
+from gateway.core.history.trimmed import HistoryEnd, HistorySource, continue_history, find_end_key, find_ends
 from gateway.state import State
 
 log = logging.getLogger("gateway.compactor")
 
 
-def make_source(upstream: str, session: str | None, model: str, tools: bytes) -> bytes:
-    """Where a request comes from and goes: requests that differ in one of these never share a history.
-
-    session: the client's name for it.
-    """
+def make_source(upstream: str, session: str | None, model: str, tools: bytes) -> HistorySource:
+    """session: the client's name for it."""
     # Clients choose some of the names, and a header may hold any bytes.
     texts = [name.encode("utf-8", "surrogatepass") for name in (upstream, session or "", model)]
-    return hashlib.sha256(b"".join([b"%d:%s" % (len(name), name) for name in (*texts, tools)])).digest()
+    digest = hashlib.sha256(b"".join([b"%d:%s" % (len(name), name) for name in (*texts, tools)])).digest()
+    return HistorySource(digest, bool(session))
 
 
 def record(state: State, turn: Turn) -> str | None:
@@ -38,33 +36,37 @@ def record(state: State, turn: Turn) -> str | None:
     return key
 
 
-def find(state: State, received: Received, source: bytes | None) -> Received | None:
+def find(state: State, received: Received, source: HistorySource | None) -> Received | None:
     """The request as the continuation of a history in memory; None if there is none, or no proof.
 
     source: None if nothing can be proven.
     """
     for end, key in _list_ends(state, received, source):
         known = state.histories.find(key)
-        if known is not None:
-            return _continue(known, received, end)
+        if known is not None and source is not None:
+            return _continue(known, received, end, source)
     return None
 
 
-def list_end_keys(state: State, received: Received, source: bytes | None) -> list[str]:
+def list_end_keys(state: State, received: Received, source: HistorySource | None) -> list[str]:
     """Under which the store may have the history that the request continues, the newest end first."""
     return [key for _, key in _list_ends(state, received, source)]
 
 
-def resume(state: State, received: Received, source: bytes | None, known: HistoryEnd) -> Received | None:
+def resume(
+    state: State, received: Received, source: HistorySource | None, known: HistoryEnd
+) -> Received | None:
     """The request as the continuation of a history that another process has recorded; None if there is no
     proof.
     """
     end = next((end for end, key in _list_ends(state, received, source) if key == known.key), None)
-    return _continue(state.histories.check(known), received, end) if end is not None else None
+    if end is None or source is None:
+        return None
+    return _continue(state.histories.check(known), received, end, source)
 
 
-def _continue(known: HistoryEnd, received: Received, end: int) -> Received | None:
-    found = continue_history(known, received.conversation, end)
+def _continue(known: HistoryEnd, received: Received, end: int, source: HistorySource) -> Received | None:
+    found = continue_history(known, received.conversation, end, is_named=source.is_named)
     if found is None or found.trim is None:
         return None
     gone = len(found.messages) - len(found.trim.positions)
@@ -73,7 +75,7 @@ def _continue(known: HistoryEnd, received: Received, end: int) -> Received | Non
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 
-def _list_ends(state: State, received: Received, source: bytes | None) -> list[tuple[int, str]]:
+def _list_ends(state: State, received: Received, source: HistorySource | None) -> list[tuple[int, str]]:
     """The newest first, up to the first where a request is known to have ended.
 
     This one continues that, even if its history is not kept any more. At an older place another history may

@@ -12,6 +12,7 @@ from gateway.core.compaction.situation import RefusedRequest
 from gateway.core.economy.rates import UNCACHED, Rates
 from gateway.core.history.head import Head, is_comparable
 from gateway.core.history.purpose import Purpose
+from gateway.core.history.trimmed import HistorySource
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
@@ -51,7 +52,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     # Fingerprint of everything outside the messages that a prompt's size depends on.
     scope: str
     # See trimmed_histories.make_source. None if a history could not be proven to be this one's.
-    source: bytes | None
+    source: HistorySource | None
     # The nearest known head; its usage counts for this request only if it is also the `own_head`.
     head: Head | None
     # The model has replied in this history without a known head after it, and no pivot stands for a part of

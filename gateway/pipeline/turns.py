@@ -19,6 +19,7 @@ from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head, fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
+from gateway.core.history.trimmed import HistorySource
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.money import Price
@@ -42,6 +43,8 @@ _THRESHOLDS_BYTES: Final = 1 << 21
 _THRESHOLDS_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 _SETTINGS_BYTES: Final = 1 << 21
 _SETTING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_000
+_BEGUN_BYTES: Final = 1 << 20
+_BEGUN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 150
 _SettingKey = tuple[str | bytes | bool | None, ...]
 
 
@@ -51,7 +54,7 @@ class _Setting(msgspec.Struct, frozen=True):
     policy: Policy
     # Both as in Turn.
     scope: str
-    source: bytes | None
+    source: HistorySource | None
     served: ServedModel
     meter: Meter
     # None if it is not known.
@@ -97,6 +100,8 @@ class TurnBuilder:
         self._search = HistorySearch(state, reader.lanes)
         self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
         self._settings: Lru[_SettingKey, _Setting] = Lru(_SETTINGS_BYTES)
+        # By the id of an opening, the chain of the newest request that got this id without a known head.
+        self._begun: Lru[str, bytes] = Lru(_BEGUN_BYTES)
 
     async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
         """None if the body is not of the format, or if a part of its history is stored upstream.
@@ -225,7 +230,9 @@ class TurnBuilder:
             self._settings.put(key, setting, weight)
         return setting
 
-    def _make_source(self, upstream: str, session: str | None, model: str, tools: bytes) -> bytes | None:
+    def _make_source(
+        self, upstream: str, session: str | None, model: str, tools: bytes
+    ) -> HistorySource | None:
         """None if another process may have served a history that ended like one that this process knows."""
         is_proof = session is not None or not self._state.store.is_shared
         return make_source(upstream, session, model, tools) if is_proof else None
@@ -265,11 +272,9 @@ class TurnBuilder:
         A request also gets an id of its own if another request continued from its head first, and if it is
         a side call: one with other tools over the same history, or the client's own summary of it.
         """
-        chain, tools = received.conversation.chain, received.body.envelope.tools
+        tools = received.body.envelope.tools
         if head is None or _is_of_another_session(head, session):
-            # The id is made from the opening, so it is the same after a restart.
-            opening = chain[received.conversation.opening_end]
-            return _Branch(_make_id(opening, tools, session), None, purpose, command)
+            return _Branch(self._begin(received.conversation, tools, session), None, purpose, command)
         own = received.conversation.key.hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
@@ -281,6 +286,19 @@ class TurnBuilder:
         if is_side_call or not _came_first(follow(head, own), received.conversation):
             return _Branch(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
         return _Branch(head.conversation, head.parent, purpose, command)
+
+    def _begin(self, conversation: Conversation, tools: bytes, session: str | None) -> str:
+        """The id of a conversation without a known head.
+
+        It is made from the opening, so it is the same after a restart. Where another conversation has begun
+        with that, it is made from all that was sent.
+        """
+        opening = _make_id(conversation.chain[conversation.opening_end], tools, session)
+        begun = self._begun.get(opening)
+        if begun is not None and begun not in conversation.chain:
+            return _make_id(conversation.key, tools, session)
+        self._begun.put(opening, conversation.key, _BEGUN_WEIGHT_BYTES)
+        return opening
 
 
 def _came_first(first: str, conversation: Conversation) -> bool:

@@ -17,6 +17,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
 from gateway.core.history.pivot import Batch, Mark, Pivot
+from gateway.core.history.trimmed import HistorySource
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
@@ -269,7 +270,7 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         "limits": Limits(),
         "thresholds": None,
         "scope": "scope",
-        "source": b"source",
+        "source": HistorySource(b"source", is_named=True),
         "head": None,
         "conversation_id": "c",
         "parent_id": None,

@@ -10,6 +10,7 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
 from gateway.core.history.pivot import Pivot, find_eligible_pivots
+from gateway.core.history.trimmed import HistorySource
 from gateway.core.sizing.usage import Usage
 from gateway.state import State
 from gateway.state.trip import Trip
@@ -20,7 +21,9 @@ from tests.builders.trimmed import say
 
 
 async def build(pipeline: Pipeline, messages: list[JSON], **fields: Any) -> Turn:
-    return await pipeline.build(json.dumps({"model": "toy", "messages": messages} | fields).encode())
+    """Of a client that names its session: a short run of messages is a proof."""
+    body = json.dumps({"model": "toy", "messages": messages} | fields).encode()
+    return await pipeline.build(body, more=[("x-gateway-session", "s")])
 
 
 async def answer(pipeline: Pipeline, messages: list[JSON], pivot: Pivot | None = None, **fields: Any) -> Turn:
@@ -90,7 +93,7 @@ async def test_a_request_that_is_not_kept_any_more_is_not_taken_for_an_older_one
         assert (await build(pipeline, sent)).head is None
 
 
-async def resume(state: State, sent: Received, source: bytes | None) -> Received | None:
+async def resume(state: State, sent: Received, source: HistorySource | None) -> Received | None:
     """From the store."""
     trip = Trip(state.store)
     keys = trimmed_histories.list_end_keys(state, sent, source)
@@ -115,7 +118,7 @@ async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
     assert found is not None
     assert found.conversation.key == read(render(say(9))).conversation.key
     assert await resume(later, read(render(say(9)[-20:]), "other"), source) is None
-    assert await resume(later, sent, b"another") is None
+    assert await resume(later, sent, HistorySource(b"another", is_named=True)) is None
 
 
 def test_requests_share_a_source_if_nothing_that_it_is_made_of_differs() -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -45,6 +45,7 @@ class Case:
     trim: Trim
     style: Style
     turn_tokens: int = 600
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def session(self) -> Session:
@@ -73,24 +74,27 @@ CASES = [
     ),
     Case(name="head and tail", trim=keep_head_and_tail(5, 80), style="many_users"),
     Case(name="shortened, then dropped", trim=shorten_then_drop(16_000), style="many_users"),
-    Case(name="clock", trim=with_clock(), style="many_users"),
+    # Only the name tells it from another conversation.
+    Case(name="clock", trim=with_clock(), style="many_users", headers=LABEL),
 ]
 # In Messages neighbors of one role become one message, which was never sent before: texts whose calls are
 # gone, and a note or a task with a clock with what a user said after it.
 _MERGING = {"texts without their calls", "head and tail", "clock"}
 NEUTRAL = [case for case in CASES if case.name not in _MERGING]
-# The first changes every message. The second changes the task and drops what is behind it, as if it was
-# another conversation. Nothing is proven.
+# The first changes every message, the others change the task, as if it was another conversation. Nothing is
+# proven.
 UNKNOWN = [
     Case(name="ages", trim=with_ages, style="many_users"),
     Case(name="clock, newest 80", trim=with_clock(keep_first_and_newest(80)), style="many_users"),
+    Case(name="clock without a name", trim=with_clock(), style="many_users"),
 ]
 
 
 async def play(case: Case, shape: Shape) -> Run:
     toy = ToyUpstream(window=WINDOW, bias=BIAS)
     async with toy, running_gateway(make_settings(toy)) as gateway:
-        return await run_session(case.session, gateway.base_url, toy, shape)
+        pace = Pace(headers=dict(case.headers))
+        return await run_session(case.session, gateway.base_url, toy, shape, pace)
 
 
 def count_unstable(run: Run) -> int:

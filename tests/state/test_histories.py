@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, find_end_key
+from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, HistorySource, find_end_key
 from gateway.state.histories import Histories
 from gateway.state.trip import Trip
 from gateway.store import Store
@@ -13,7 +13,7 @@ from tests.builders.state import make_head, make_storage, make_store
 from tests.builders.trimmed import say
 from tests.toy.shared_store import ToyServer
 
-_SCOPE = b"scope"
+_SCOPE = HistorySource(b"scope", is_named=True)
 
 
 async def load(store: Store, histories: Histories, *keys: str, owner: str = "t") -> HistoryEnd | None:

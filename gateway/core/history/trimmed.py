@@ -4,8 +4,9 @@ Some clients drop their oldest messages at each turn, drop old tool results, or 
 request begins differently each time, and its chain is another one. What is left ends like an earlier request,
 so the newest messages of each recorded request are kept. A run of them in a later request, up to the last
 one, is the proof that the history before them is the same, if the run is long enough and if nothing else
-speaks against it. Knows no wire format and no store. A missed match costs a summary; a wrong one corrupts a
-session.
+speaks against it. Where the client does not name its session, more is wanted: another person may begin with
+the words that a history ends with. Knows no wire format and no store. A missed match costs a summary; a wrong
+one corrupts a session.
 """
 
 import hashlib
@@ -24,6 +25,13 @@ from gateway.core.history.spans import Span, Spans
 _PROOF_MESSAGES: Final = 4
 # The run must hold so many bytes: `ok` and `continue` say nothing. What is said again does not count.
 _PROOF_BYTES: Final = 1_000
+# So many, and the frame of each message, if the client does not name its session. Menus, notices and results
+# that conversations share have a few thousand bytes of text, and up to three times as many in JSON.
+_UNNAMED_PROOF_BYTES: Final = 12_000
+_FRAME_BYTES: Final = 100
+# A client that drops the beginning goes on sending this share of its request before, or more. Whoever begins
+# with what a history ended with has only that in common with it.
+_UNNAMED_SHARE: Final = 0.5
 # So many messages are compared. If the run holds all of them, nothing before them is compared.
 _MOST_MESSAGES: Final = 2_000
 # The chain is stored for so many at least.
@@ -45,6 +53,15 @@ _LINK_CHARS: Final = 64
 _HEX_CHARS: Final = 24
 # Of a hash that does not have to tell everything apart.
 _SHAPE_CHARS: Final = 16
+
+
+class HistorySource(NamedTuple):
+    """Where a request comes from and goes: requests that differ in it never share a history."""
+
+    # Of upstream, session, model and tools.
+    digest: bytes
+    # Whether the client names its session.
+    is_named: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,12 +101,13 @@ class HistoryEnd:
         return len(self.links) // _LINK_CHARS - 1
 
 
-def find_ends(owner_root: bytes, source: bytes, messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
+def find_ends(
+    owner_root: bytes, source: HistorySource, messages: Sequence[Message]
+) -> Iterator[tuple[int, str]]:
     """Where an earlier request may have ended, the last place first, and the key of its record.
 
     That is before each reply, and not at the end: another history may come to where this one is, and only a
-    request that continues one of its own tells them apart. owner_root: the chain's first link. source: a
-    hash of upstream, session, model and tools.
+    request that continues one of its own tells them apart. owner_root: the chain's first link.
     """
     found = 0
     for end in range(len(messages) - 1, _PROOF_MESSAGES - 1, -1):
@@ -100,7 +118,7 @@ def find_ends(owner_root: bytes, source: bytes, messages: Sequence[Message]) -> 
                 return
 
 
-def find_end_key(source: bytes, conversation: Conversation) -> str | None:
+def find_end_key(source: HistorySource, conversation: Conversation) -> str | None:
     """The key of the record of a request; None if it is too short."""
     newest = conversation.messages[-_PROOF_MESSAGES:]
     if len(newest) < _PROOF_MESSAGES or GONE in newest:
@@ -131,19 +149,24 @@ def make_history_end(
     )
 
 
-def continue_history(known: HistoryEnd, received: Conversation, end: int) -> Conversation | None:
+def continue_history(
+    known: HistoryEnd, received: Conversation, end: int, *, is_named: bool
+) -> Conversation | None:
     """The received conversation as the continuation of a recorded history; None without proof.
 
-    end: where the recorded request ended, among the received messages.
+    end: where the recorded request ended, among the received messages. is_named: as in HistorySource.
     """
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
     fingerprints = _split(known.fingerprints, _HEX_CHARS)
     run = _count_run(fingerprints, received.messages[:end])
-    if not _is_proof(received.messages[end - run : end]):
+    same = received.messages[end - run : end]
+    if not _is_proof(same, is_named=is_named):
         return None
     is_cut_run = known.is_cut and run == len(fingerprints)
     aligned = _align(known, fingerprints, received, end, is_cut_run=is_cut_run)
+    if aligned is not None and not is_named and not _is_rest(known, received, aligned, same):
+        return None
     return _make_trimmed(known, received, end, aligned) if aligned is not None else None
 
 
@@ -153,9 +176,10 @@ def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == _name(pair[1]), pairs))
 
 
-def _is_proof(run: Sequence[Message]) -> bool:
+def _is_proof(run: Sequence[Message], *, is_named: bool) -> bool:
     different = {message.fingerprint: message.size_bytes for message in run}
-    return len(different) >= _PROOF_MESSAGES and sum(different.values()) >= _PROOF_BYTES
+    least_bytes = _PROOF_BYTES if is_named else _UNNAMED_PROOF_BYTES + _FRAME_BYTES * len(different)
+    return len(different) >= _PROOF_MESSAGES and sum(different.values()) >= least_bytes
 
 
 class _Aligned(NamedTuple):
@@ -212,6 +236,16 @@ def _align(
             return None
         positions.append(oldest + at)
     return _Aligned(start, [*range(start), *reversed(positions)], oldest + found)
+
+
+def _is_rest(known: HistoryEnd, received: Conversation, aligned: _Aligned, run: Sequence[Message]) -> bool:
+    """Whether the request begins as the history began, or is most of what was left of that.
+
+    One that begins in another way has an opening of its own.
+    """
+    if aligned.opening_end:
+        return bool(known.opening) and _begins_with(received.messages, _split(known.opening, _HEX_CHARS))
+    return sum(message.size_bytes for message in run) >= _UNNAMED_SHARE * sum(known.sizes)
 
 
 def _place_older(
@@ -298,8 +332,8 @@ def _make_spans(received: Conversation, positions: Sequence[int]) -> list[Span]:
     return sorted(spans, key=lambda span: span.end)
 
 
-def _make_key(owner_root: bytes, source: bytes, messages: Sequence[Message]) -> str:
-    state = hashlib.sha256(b"end:" + owner_root + source)
+def _make_key(owner_root: bytes, source: HistorySource, messages: Sequence[Message]) -> str:
+    state = hashlib.sha256(b"end:" + owner_root + source.digest)
     for message in messages:
         state.update(message.fingerprint)
     return state.hexdigest()

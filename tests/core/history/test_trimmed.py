@@ -14,13 +14,14 @@ from gateway.core.history.message import Call, Message, hash_beginning
 from gateway.core.history.trimmed import (
     STORED_LINKS,
     HistoryEnd,
+    HistorySource,
     continue_history,
     find_end_key,
     find_ends,
     make_history_end,
 )
 
-_SCOPE = b"upstream, model, tools"
+_SCOPE = HistorySource(b"upstream, model, tools", is_named=True)
 _OPENING = 2
 
 
@@ -57,19 +58,25 @@ def receive(messages: Sequence[Message], owner: str = "t") -> Conversation:
 
 
 def record(
-    conversation: Conversation, scope: bytes = _SCOPE, most_links: int = 2_000, *, is_crowded: bool = False
+    conversation: Conversation,
+    scope: HistorySource = _SCOPE,
+    most_links: int = 2_000,
+    *,
+    is_crowded: bool = False,
 ) -> HistoryEnd:
     key = find_end_key(scope, conversation)
     assert key is not None
     return replace(make_history_end("t", key, conversation, most_links), is_crowded=is_crowded)
 
 
-def recognize(known: HistoryEnd, messages: Sequence[Message], owner: str = "t") -> Conversation | None:
+def recognize(
+    known: HistoryEnd, messages: Sequence[Message], owner: str = "t", *, is_named: bool = True
+) -> Conversation | None:
     """As a request with these messages is recognized if only this history is known."""
     received = receive(messages, owner)
     for end, key in find_ends(received.chain[0], _SCOPE, received.messages):
         if key == known.key:
-            return continue_history(known, received, end)
+            return continue_history(known, received, end, is_named=is_named)
     return None
 
 
@@ -365,7 +372,7 @@ def test_nothing_is_recognized_across_tenants_upstreams_models_or_tools() -> Non
     sent = talk(20)[10:]
     assert recognize(record(receive(talk(19))), sent) is not None
     assert recognize(record(receive(talk(19))), sent, owner="other") is None
-    assert recognize(record(receive(talk(19)), scope=b"another"), sent) is None
+    assert recognize(record(receive(talk(19)), scope=HistorySource(b"another", is_named=True)), sent) is None
 
 
 def test_what_only_upstream_can_read_is_never_guessed() -> None:
@@ -382,3 +389,35 @@ def test_only_the_newest_replies_are_searched() -> None:
     ends = list(find_ends(received.chain[0], _SCOPE, received.messages))
     assert len(ends) == 32
     assert ends[0][0] > ends[-1][0] > len(received.messages) - 100
+
+
+@pytest.mark.parametrize(
+    ("dropped", "size", "is_found"),
+    [(2, 900, True), (40, 900, True), (46, 900, False), (2, 240, False), (60, 4_000, False)],
+    ids=["little is gone", "half is left", "less than half", "a short run", "a long one, but little of all"],
+)
+def test_without_a_name_the_rest_of_a_history_is_long_and_most_of_what_was_sent(
+    dropped: int, size: int, is_found: bool
+) -> None:
+    whole = [each._replace(size_bytes=size) for each in talk(30)]
+    known = record(receive(whole[: -len(turn(29))]))
+    sent = whole[dropped:]
+    assert recognize(known, sent) is not None
+    assert (recognize(known, sent, is_named=False) is not None) == is_found
+
+
+def test_without_a_name_the_same_opening_and_a_long_run_suffice() -> None:
+    whole = talk(60)
+    known = record(receive(talk(59)))
+    for kept, is_found in ((20, False), (60, True)):
+        sent = [*whole[:_OPENING], *whole[-kept:]]
+        assert recognize(known, sent) is not None
+        assert (recognize(known, sent, is_named=False) is not None) == is_found
+
+
+def test_without_a_name_another_opening_is_another_conversation() -> None:
+    whole = talk(40)
+    known = record(receive(talk(39)))
+    sent = [message("user", "rules"), message("user", "task"), *whole[_OPENING:]]
+    assert recognize(known, sent) is not None
+    assert recognize(known, sent, is_named=False) is None
