@@ -33,7 +33,7 @@ _loading = Lock()
 
 
 class Tokenizer:
-    """Safe to use from many threads. All tokenizers of a process share the ranks, loaded with the first count."""
+    """Safe to use from many threads. All of a process share the ranks, which the first count loads."""
 
     def load(self) -> None:
         """Takes about 200 ms of CPU once a process, so call it in a thread at start."""

@@ -160,7 +160,7 @@ def _describe_excess(situation: Situation, estimate: Estimate, context: int | No
         "open group": int(sum(situation.calibrated.messages[open_group:])),
     }
     fixed = parts["leading block and tools"]
-    if context is not None and fixed + SMALLEST_REPLY_TOKENS > context:
+    if context is not None and fixed + find_least_output(situation.requested, context) > context:
         taken, window = _show_thousands(fixed), _show_thousands(context)
         return f"system prompt and tools take {taken} of {window} tokens: there is nothing to replace"
     largest = max(parts, key=lambda part: parts[part])
