@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -197,3 +198,16 @@ async def test_an_opening_that_is_refused_behind_a_summary_is_cut_there() -> Non
     assert run.plans[0] == "passthrough" and run.plans[-1] == "cut"
     last = run.outgoing[-1].body
     assert b"characters cut" in last and len(last) < len(run.outgoing[2].body)
+
+
+async def test_the_window_that_a_warning_names_is_the_upstreams() -> None:
+    """Also where the upstream counts more than we do, and a refused request is made to fit our count."""
+    session = make_session(60, 11, turn_tokens=1_000)
+    async with ToyUpstream(window=16_384, bias=1.8) as toy, running_gateway(make_settings(toy)) as gateway:
+        runs = [
+            await run_session(session, gateway.base_url, toy, Shape(), Pace(first=at, last=at + 2, key=f"sk-{at}"))
+            for at in (7, 8)
+        ]
+    assert [run.failed for run in runs] == [[], []] and all(run.refusals for run in runs)
+    warnings = " ".join(str(answer.header("x-gateway-warning")) for run in runs for answer in run.answers)
+    assert set(re.findall(r"the window of (\d+) tokens", warnings)) <= {"16384"}

@@ -131,8 +131,11 @@ def _count_cut(situation: Situation, pivot: Pivot | None, batches: Sequence[Batc
 
 
 def _find_small_window(situation: Situation) -> SmallWindow | None:
-    """None if the window is large enough, and where something else fills it: bytes, pictures."""
-    if situation.in_tokens is not None or not situation.policy.auto:
+    """None if the window is large enough, and where something else fills it: bytes, pictures.
+
+    Behind a refusal the window is scaled to our own count, so it is not the one to tell.
+    """
+    if situation.in_tokens is not None or situation.refused is not None or not situation.policy.auto:
         return None
     opening = situation.opening_tokens if situation.policy.keep.opening else 0
     whole_floor = int(situation.calibrated.environment) + opening
