@@ -25,9 +25,10 @@ from gateway.core.history.spans import Span, Spans
 _PROOF_MESSAGES: Final = 4
 # The run must hold so many bytes: `ok` and `continue` say nothing. What is said again does not count.
 _PROOF_BYTES: Final = 1_000
-# So many, and the frame of each message, if the client does not name its session. Menus, notices and results
-# that conversations share have a few thousand bytes of text, and up to three times as many in JSON.
-_UNNAMED_PROOF_BYTES: Final = 12_000
+# If the client does not name its session, all messages behind the opening that are the same hold so many, and
+# the frame of each. Menus, notices and results that an application shows to everyone have up to 4 KB of text,
+# and up to twice as many as JSON.
+_UNNAMED_PROOF_BYTES: Final = 8_000
 _FRAME_BYTES: Final = 100
 # A client that drops the beginning goes on sending this share of its request before, or more. Whoever begins
 # with what a history ended with has only that in common with it.
@@ -160,12 +161,11 @@ def continue_history(
         return None
     fingerprints = _split(known.fingerprints, _HEX_CHARS)
     run = _count_run(fingerprints, received.messages[:end])
-    same = received.messages[end - run : end]
-    if not _is_proof(same, is_named=is_named):
+    if not _is_proof(received.messages[end - run : end]):
         return None
     is_cut_run = known.is_cut and run == len(fingerprints)
     aligned = _align(known, fingerprints, received, end, is_cut_run=is_cut_run)
-    if aligned is not None and not is_named and not _is_rest(known, received, aligned, same):
+    if aligned is not None and not is_named and not _is_rest(known, fingerprints, received, aligned, end):
         return None
     return _make_trimmed(known, received, end, aligned) if aligned is not None else None
 
@@ -176,10 +176,9 @@ def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == _name(pair[1]), pairs))
 
 
-def _is_proof(run: Sequence[Message], *, is_named: bool) -> bool:
+def _is_proof(run: Sequence[Message]) -> bool:
     different = {message.fingerprint: message.size_bytes for message in run}
-    least_bytes = _PROOF_BYTES if is_named else _UNNAMED_PROOF_BYTES + _FRAME_BYTES * len(different)
-    return len(different) >= _PROOF_MESSAGES and sum(different.values()) >= least_bytes
+    return len(different) >= _PROOF_MESSAGES and sum(different.values()) >= _PROOF_BYTES
 
 
 class _Aligned(NamedTuple):
@@ -238,14 +237,20 @@ def _align(
     return _Aligned(start, [*range(start), *reversed(positions)], oldest + found)
 
 
-def _is_rest(known: HistoryEnd, received: Conversation, aligned: _Aligned, run: Sequence[Message]) -> bool:
-    """Whether the request begins as the history began, or is most of what was left of that.
-
-    One that begins in another way has an opening of its own.
+def _is_rest(
+    known: HistoryEnd, fingerprints: Sequence[str], received: Conversation, aligned: _Aligned, end: int
+) -> bool:
+    """Whether more than an application says to everyone is the same, and the request begins as the history
+    began, or holds most of what was left of that. One that begins in another way has an opening of its own.
     """
+    recorded = set(fingerprints)
+    rest = received.messages[aligned.opening_end : end]
+    same = {message.fingerprint: message.size_bytes for message in rest if _name(message) in recorded}
+    if sum(same.values()) < _UNNAMED_PROOF_BYTES + _FRAME_BYTES * len(same):
+        return False
     if aligned.opening_end:
         return bool(known.opening) and _begins_with(received.messages, _split(known.opening, _HEX_CHARS))
-    return sum(message.size_bytes for message in run) >= _UNNAMED_SHARE * sum(known.sizes)
+    return sum(message.size_bytes for message in rest) >= _UNNAMED_SHARE * sum(known.sizes)
 
 
 def _place_older(

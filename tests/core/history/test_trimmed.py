@@ -393,7 +393,7 @@ def test_only_the_newest_replies_are_searched() -> None:
 
 @pytest.mark.parametrize(
     ("dropped", "size", "is_found"),
-    [(2, 900, True), (40, 900, True), (46, 900, False), (2, 240, False), (60, 4_000, False)],
+    [(2, 900, True), (40, 900, True), (46, 900, False), (2, 180, False), (60, 4_000, False)],
     ids=["little is gone", "half is left", "less than half", "a short run", "a long one, but little of all"],
 )
 def test_without_a_name_the_rest_of_a_history_is_long_and_most_of_what_was_sent(
