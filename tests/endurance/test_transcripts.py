@@ -64,8 +64,9 @@ async def play(case: Case, shape: Shape) -> None:
     ideal = simulate(measure(session, TokenCounter(case.bias), shape), case.window)
 
     assert run.failed == []
-    assert run.refusals == []
-    assert max(seen.prompt_tokens for seen in run.outgoing) <= case.window
+    # Only what no summary can replace, such as a result larger than the window, is left to the upstream.
+    assert len(run.refusals) <= run.plans.count("cut")
+    assert max(seen.prompt_tokens for seen in run.outgoing if seen.refusal is None) <= case.window
     # The session may end while a summary is prepared that it no longer needs.
     assert len(run.summaries) <= math.ceil(1.5 * ideal.summaries) + (ideal.summaries == 0)
 

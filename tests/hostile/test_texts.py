@@ -26,7 +26,6 @@ models: [{{match: m, context: 100000}}]
 """
 
 
-@pytest.mark.system(60)
 @pytest.mark.parametrize(
     "name",
     [

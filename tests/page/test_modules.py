@@ -50,12 +50,14 @@ async def test_what_a_conversation_cost_is_said_in_words(browser: Browser) -> No
         "cached_tokens": 880,
         "summary_calls": 2,
         "riding_calls": 1,
+        "unused_summaries": 1,
         "compared_requests": 44,
         "with_usd": 3.1,
         "without_usd": 5.2,
         "died": 1,
     }
     row = {
+        "compactions": 2,
         "cache_breaks": 3,
         "spent_usd": 4.1,
         "summary_usd": 0.39,
@@ -79,9 +81,10 @@ async def test_what_a_conversation_cost_is_said_in_words(browser: Browser) -> No
     assert one == [
         ["Cached", "88 %", "of 1k prompt tokens"],
         ["Cache breaks", "3", "2 compactions, 1 edited summary"],
+        ["Summaries not used", "1", "of 2 compactions: prepared, or made in vain"],
         ["Spent", "$4.10", "and $0.39 on 2 summary calls, 1 riding"],
     ]
-    assert nothing[2][1:] == ["–", "no summary calls"]
+    assert nothing[3][1:] == ["–", "no summary calls"]
     assert saved == [
         ["Saved", "+$2.10", f"{same}; request 45 would not fit"],
         ["Saved", "+$2.10", f"{same}; 1 conversation would have ended"],

@@ -44,13 +44,14 @@ def test_what_a_summary_takes_away_is_scaled_to_the_recorded_usage(tmp_path: Pat
 
 
 def test_a_client_that_changes_its_history_breaks_the_cache_itself(tmp_path: Path) -> None:
-    first, second = make_messages(2, 400), make_messages(3, 400)
-    second[2]["content"] = "cleared"
-    lines = [{"model": MODEL, "messages": messages} for messages in (first, second, [*second, *second[-2:]])]
+    first, second, third = make_messages(1, 400), make_messages(2, 400), make_messages(3, 400)
+    third[4]["content"] = "cleared"
+    bodies = (first, second, third, [*third, *third[-2:]])
+    lines = [{"model": MODEL, "messages": messages} for messages in bodies]
     runs = play([write_lines(tmp_path / "log.jsonl", lines)], tmp_path)[0].played[0].requests
-    assert [(run.change, run.is_rewritten) for run in runs[:2]] == [(None, False), ("history", True)]
-    assert 0 < runs[1].received_cached < runs[0].received
-    assert runs[2].change is None
+    assert [(run.change, run.is_rewritten) for run in runs[1:3]] == [(None, False), ("history", True)]
+    assert 0 < runs[2].received_cached < runs[1].received
+    assert runs[3].change is None
 
 
 def test_other_tools_leave_nothing_to_reuse(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 FRAMING: Final = ("host", "content-length", "connection", "transfer-encoding")
 OPTION: Final = b',"stream_options":{"include_usage":true}'
 _CALL: Final = ToolCall(id="call_1", name="read", arguments='{"path":"a.py"}')
-# One letter for each request, the same for those of one conversation. A request that says what an earlier one
-# said goes on from there, whatever its session is called, and only what comes then tells them apart.
+# One letter for each request, the same for those of one conversation. Two sessions that say the same are two
+# conversations where the client names them; otherwise only what comes then tells them apart.
 CONVERSATIONS: Final = {
     "aisdk-chat": "AAAA",
     "aisdk-responses": "AAAA",
@@ -49,7 +49,7 @@ CONVERSATIONS: Final = {
     "codex-sub": "AAB",
     "continue": "AAAAAA",
     "long-opencode": "ABBBBBBBBBBB",
-    "opencode-chat": "ABBBBBBBBBCCBABD",
+    "opencode-chat": "ABBBBBBBBBCCBDEE",
     "opencode-ctx": "ABBCDDD",
     "opencode-overflow": "ABCDEDEDEDEDED",
     "opencode-responses": "ABBBBBB",

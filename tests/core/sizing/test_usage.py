@@ -56,7 +56,8 @@ from gateway.core.sizing.usage import (
         ({"prompt_tokens": 10, "cache_creation_input_tokens": 0}, Usage(10, 0, None, 0)),
         ({"prompt_tokens": 10, "prompt_tokens_details": None}, Usage(10, 0)),
         # More than there is.
-        ({"prompt_tokens": 10, "cached_tokens": 10**30}, Usage(10, 0, 10)),
+        ({"prompt_tokens": 10, "cached_tokens": 10**9}, Usage(10, 0, 10)),
+        ({"prompt_tokens": 10, "cached_tokens": 10**30}, Usage(10, 0)),
         ({"prompt_tokens": None, "input_tokens": 7}, Usage(7, 0)),
     ],
 )

@@ -33,6 +33,8 @@ export function Conversation({ id, isFirst }) {
   const reloadNumbers = useThrottled(() => {
     detail.reload();
     requests.reload();
+    // A prepared summary comes into use with a request, which no other event tells.
+    if (summaries.data?.summaries.some((each) => each.state === "prepared")) summaries.reload();
   }, NUMBERS_INTERVAL_MS);
   const reloadAll = () => [detail, requests, summaries, log].forEach((loaded) => loaded.reload());
   useConnection(reloadAll);
