@@ -205,7 +205,9 @@ async def test_the_window_that_a_warning_names_is_the_upstreams() -> None:
     session = make_session(60, 11, turn_tokens=1_000)
     async with ToyUpstream(window=16_384, bias=1.8) as toy, running_gateway(make_settings(toy)) as gateway:
         runs = [
-            await run_session(session, gateway.base_url, toy, Shape(), Pace(first=at, last=at + 2, key=f"sk-{at}"))
+            await run_session(
+                session, gateway.base_url, toy, Shape(), Pace(first=at, last=at + 2, key=f"sk-{at}")
+            )
             for at in (7, 8)
         ]
     assert [run.failed for run in runs] == [[], []] and all(run.refusals for run in runs)
