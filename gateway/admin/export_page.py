@@ -15,7 +15,7 @@ from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
-from gateway.core.money import Price
+from gateway.core.money import render_price
 
 # Raised when a reader of this version would misunderstand the lines.
 VERSION: Final = 1
@@ -50,6 +50,7 @@ class ExportPage:
             raise AdminRefusal(409, NOT_IN_MEMORY)
         log_view(request, known.id, "export")
         received, limits = newest.turn.received, newest.turn.limits
+        price = self._sources.activity.find_price(newest.turn)
         first = {
             "type": _TYPE,
             "version": VERSION,
@@ -58,7 +59,7 @@ class ExportPage:
             "model": known.model,
             "format": received.format.name,
             "limits": {"context": limits.context, "input": limits.input, "output": limits.output},
-            "price": _list_price(self._sources.activity.find_price(newest.turn)),
+            "price": render_price(price) if price is not None else None,
         }
         lines: list[Sequence[bytes]] = [
             (msgspec.json.encode(first),),
@@ -83,18 +84,6 @@ def _list_pieces(lines: Sequence[Sequence[bytes]]) -> Iterator[bytes]:
             for start in range(0, len(part), _PIECE_BYTES):
                 yield part[start : start + _PIECE_BYTES].translate(_ONE_LINE)
         yield b"\n"
-
-
-def _list_price(price: Price | None) -> dict[str, float | None] | None:
-    """As a rule about models names them."""
-    if price is None:
-        return None
-    return {
-        "input": price.input,
-        "cached": price.cached_input,
-        "write": price.cache_write,
-        "output": price.output,
-    }
 
 
 def _render(kind: str, row: msgspec.Struct) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gateway.activity.prices import PriceList
-from gateway.core.money import Price
+from gateway.core.money import Price, render_price
 from gateway.core.policy import Policy
 from gateway.settings import Settings
 
@@ -19,16 +19,8 @@ def describe_price(settings: Settings, prices: PriceList, model: str, upstream: 
 
 
 def list_price(price: Price | None) -> dict[str, Any] | None:
-    """By the names that a rule of the settings gives them."""
-    if price is None:
-        return None
-    return {
-        "input": price.input,
-        "cached": price.cached_input,
-        "write": price.cache_write,
-        "output": price.output,
-        "name": price.name,
-    }
+    """By the names that a rule of the settings gives them, with the name of the rule."""
+    return {**render_price(price), "name": price.name} if price is not None else None
 
 
 def describe_economy(policy: Policy, price: Price | None) -> Iterator[str]:

@@ -24,6 +24,16 @@ class Price:
     name: str = field(default="", compare=False)
 
 
+def render_price(price: Price) -> dict[str, float | None]:
+    """By the names that a rule of the settings gives them."""
+    return {
+        "input": price.input,
+        "cached": price.cached_input,
+        "write": price.cache_write,
+        "output": price.output,
+    }
+
+
 def count_usd(price: Price, usage: Usage) -> float:
     """What one request cost. Reported cached tokens count as a part of the prompt."""
     cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
