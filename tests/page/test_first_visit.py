@@ -28,8 +28,8 @@ async def test_the_two_lines_name_this_gateway_and_can_be_copied(browser: Browse
 @pytest.mark.parametrize(
     ("keys", "more", "lines", "said"),
     [
-        ("formats: [chat, responses, messages]", "", ("OPENAI", "ANTHROPIC"), "own for 127.0.0.1:"),
-        ("formats: [messages]", "", ("ANTHROPIC",), "own for 127.0.0.1:"),
+        ("formats: [chat, responses, messages]", "", ("OPENAI", "ANTHROPIC"), "own key for 127.0.0.1:"),
+        ("formats: [messages]", "", ("ANTHROPIC",), "own key for 127.0.0.1:"),
         ("formats: [responses], api_key: own", "", ("OPENAI",), "Codex, and whatever uses the Responses API"),
         ("formats: [chat], api_key: own", "", ("OPENAI",), "It needs no key of its own"),
         ("formats: [chat]", "tenants: [{name: a, keys: [k]}]\n", ("OPENAI",), "Its key is one of a tenant"),
@@ -49,7 +49,7 @@ async def test_it_names_the_formats_and_the_keys_of_these_settings(
                 count = 1 if name in lines else 0
                 await expect(page.get_by_text(f"{name}_BASE_URL=")).to_have_count(count)
             is_passed_on = not more and "api_key" not in keys
-            await expect(page.get_by_text("passes it on")).to_have_count(len(lines) if is_passed_on else 0)
+            await expect(page.get_by_text("passes on")).to_have_count(len(lines) if is_passed_on else 0)
 
 
 async def test_the_first_request_turns_it_into_the_overview(browser: Browser) -> None:

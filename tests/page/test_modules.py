@@ -81,7 +81,7 @@ async def test_what_a_conversation_cost_is_said_in_words(browser: Browser) -> No
     assert one == [
         ["Cached", "88 %", "of 1k prompt tokens"],
         ["Cache breaks", "3", "2 compactions, 1 edited summary"],
-        ["Summaries not used", "1", "of 2 compactions: prepared, or made in vain"],
+        ["Unused summaries", "1", "of 2 compactions: prepared, or made in vain"],
         ["Spent", "$4.10", "and $0.39 on 2 summary calls, 1 riding"],
     ]
     assert nothing[3][1:] == ["–", "no summary calls"]

@@ -47,7 +47,7 @@ export function Conversation({ id, isFirst }) {
   });
   const name = detail.data ? nameConversation(detail.data) : id.slice(0, 8);
   useEffect(() => {
-    document.title = `${name} · Context window gateway`;
+    document.title = `${name} · Refold`;
   }, [name]);
 
   return html`

@@ -21,7 +21,7 @@ export function listCostFigures(row) {
   return [
     ["Cached", formatShare(found.cached_tokens, found.prompt_tokens), `of ${formatTokens(found.prompt_tokens)} prompt tokens`],
     ["Cache breaks", formatCount(row.cache_breaks), describeBreaks(found.breaks)],
-    ["Summaries not used", formatCount(found.unused_summaries), `of ${formatNumberOf(row.compactions, "compaction")}: prepared, or made in vain`],
+    ["Unused summaries", formatCount(found.unused_summaries), `of ${formatNumberOf(row.compactions, "compaction")}: prepared, or made in vain`],
     ["Spent", formatUsd(row.spent_usd), describeSummaries(row, found)],
   ];
 }

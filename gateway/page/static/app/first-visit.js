@@ -18,13 +18,13 @@ function describeKey(clients) {
   const passedOn = clients.filter(({ key }) => key === "caller");
   if (!passedOn.length) return "It needs no key of its own: the gateway has one. Where a client wants one, any will do.";
   const providers = [...new Set(passedOn.map(({ provider }) => provider.replace(/:443$/, "")))];
-  return `Its key is its own for ${providers.join(" and ")}: the gateway passes it on.`;
+  return `It keeps its own key for ${providers.join(" and ")}, which the gateway passes on.`;
 }
 
 export function FirstVisit({ heading }) {
   const gateway = useLoaded((signal) => api.gateway(signal), []);
   useEffect(() => {
-    document.title = "Waiting for the first request · Context window gateway";
+    document.title = "Waiting for the first request · Refold";
   }, []);
   const address = gateway.data?.data_url ?? NO_ADDRESS;
   const clients = gateway.data?.clients ?? [];

@@ -19,7 +19,7 @@ function Page() {
     <header class="top">
       <a class="brand" href=${renderOverview()}>
         <img src="icon.svg" alt="" width="20" height="20" />
-        <span>Context window gateway</span>
+        <span>Refold</span>
       </a>
       <${ConnectionState} />
     </header>

@@ -32,7 +32,7 @@ export function Overview({ query, isFirst }) {
     totals.reload();
   });
   useEffect(() => {
-    document.title = "Conversations · Context window gateway";
+    document.title = "Conversations · Refold";
   }, []);
   const isFiltered = Object.keys(query).length > 0;
   const { tenants = [], models = [] } = totals.data ?? {};
