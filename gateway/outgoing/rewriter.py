@@ -93,8 +93,10 @@ class Rewriter:
             for position, mark in view.marks.items()
         }
         if pivot is not None and pivot.opening_chars is not None:
+            # A pivot of an earlier version. A mark is newer: the opening was refused behind it.
             for position in range(pivot.opening_end):
-                rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
+                if position not in rendered:
+                    rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
         return rendered
 
     def _render_pivot(self, wire_format: WireFormat, pivot: Pivot, next_role: str) -> bytes:

@@ -72,7 +72,8 @@ def _count_sent(row: SentMessage, situation: Situation, plan: Plan) -> int:
     if row.position is None:
         return _guess(row.raw)
     calibrated, pivot = situation.calibrated, plan.pivot
-    if pivot is not None and pivot.opening_chars is not None and row.position < pivot.opening_end:
+    is_cut = pivot is not None and row.position < pivot.opening_end and row.position not in plan.view.marks
+    if is_cut and pivot is not None and pivot.opening_chars is not None:
         size = situation.sizes.messages[row.position]
         return int(shown_tokens(size, Mark(row.position, pivot.opening_chars)) * calibrated.ratio)
     return int(calibrated.shown(plan.view, row.position, row.position + 1))

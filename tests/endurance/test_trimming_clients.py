@@ -131,10 +131,10 @@ async def test_so_it_does_in_the_other_formats(case: Case, dialect: Dialect) -> 
 async def test_after_a_restart_a_trimmed_history_is_still_recognized(case: Case, store_url: str) -> None:
     toy, runs = ToyUpstream(window=WINDOW, bias=BIAS), []
     # Another process may know more of a shared store's histories. There only a label is a proof.
-    headers = LABEL if store_url.startswith("redis") else {}
+    headers = LABEL if store_url.startswith("redis") else case.headers
     async with toy:
         settings = make_settings(toy, store=store_url)
-        for pace in (Pace(last=50, headers=headers), Pace(first=50, last=52, headers=headers)):
+        for pace in (Pace(last=50, headers=dict(headers)), Pace(first=50, last=52, headers=dict(headers))):
             async with running_gateway(settings) as gateway:
                 runs.append(await run_session(case.session, gateway.base_url, toy, SHAPE, pace))
                 await gateway.settle()
