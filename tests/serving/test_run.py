@@ -28,7 +28,7 @@ _AGENT = """
 import json, os, sys, urllib.request
 messages = []
 for turn in range(int(sys.argv[1])):
-    text = " ".join(f"{turn} word{number}" for number in range(900))
+    text = " ".join(f"{turn} word{number}" for number in range(900)) + f" of {sys.argv[1]}"
     messages.append({"role": "user", "content": text})
     body = json.dumps({"model": "toy-model", "messages": messages}).encode()
     headers = {"Content-Type": "application/json", "Authorization": "Bearer sk-a"}
@@ -269,7 +269,7 @@ async def test_two_at_once_share_the_store(tmp_path: Path) -> None:
         words = ("--config", str(config), "--", sys.executable, "-c", _AGENT)
         both = await asyncio.gather(*(run_beside(*words, turns, folder=tmp_path) for turns in ("12", "9")))
         assert [(shown.returncode, shown.stdout) for shown in both] == [(0, "done\n")] * 2
-        assert all(" tokens not sent; to look at it" in shown.stderr for shown in both)
+        assert all(" tokens not sent; to look at it" in shown.stderr for shown in both), both
         shown = [line.stderr.split()[-1] for line in both]
         async with serving("--config", str(config), "--admin-port", "0", folder=tmp_path) as served:
             admin = re.search(r"admin +http://127.0.0.1:(\d+)/", served.log)
