@@ -75,6 +75,8 @@ async def test_after_a_start_a_compaction_begins_at_the_next_request_of_its_conv
             run = await run_session(session, gateway.base_url, toy, pace=Pace(last=7))
             await gateway.settle()
         async with running_gateway(settings) as gateway:
+            # What conversations did is read in the background of a start.
+            await gateway.settle()
             listed = await get_json(gateway, "/conversations")
             status, begun = await ask_to_compact(gateway, run.conversation)
             assert toy.summaries == []
