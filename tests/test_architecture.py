@@ -87,33 +87,6 @@ def test_no_module_has_a_name_without_meaning() -> None:
     assert [_name(path) for path in _MODULES if path.stem in nameless] == []
 
 
-# Sources without a test file of their own, and what tests them.
-_TESTED_ELSEWHERE = {
-    "admin/answers.py": "values only, which tests/admin/test_openapi.py checks",
-    "admin/session_answers.py": "values only, which tests/admin/test_openapi.py checks",
-    "__main__.py": "tests/test_main.py runs the command",
-    "serving/serve.py": "tests/test_main.py runs the command",
-    "app.py": "tests/test_main.py and every test with a running gateway",
-    "wiring/foundation.py": "every test with a running gateway",
-    "wiring/generation.py": "every test with a running gateway",
-    "core/sizing/attachments.py": "values only",
-    "pipeline/exchange.py": "values only",
-    "settings/effective.py": "values only",
-    "originals/search.py": "values only",
-}
-
-
-def test_every_source_has_its_test_file() -> None:
-    sources = [path for path in _MODULES if path.name != "__init__.py"]
-    missing = {_name(path) for path in sources if not _find_test(path).exists()}
-    assert missing <= _TESTED_ELSEWHERE.keys()
-
-
-def _find_test(source: Path) -> Path:
-    relative = source.relative_to(_PACKAGE)
-    return _TESTS / relative.with_name(f"test_{relative.name}")
-
-
 def test_no_type_has_its_name_in_two_modules() -> None:
     places: dict[str, set[str]] = {}
     for path in _MODULES:
