@@ -23,9 +23,7 @@ from gateway.store.leases import Held, Lease
 
 log = logging.getLogger("gateway.activity")
 
-_ROUND_SECONDS: Final = 1.0
-# A conversation is written at most so often, and one with a long series less often.
-_PAUSE_SECONDS: Final = 5.0
+# A conversation with a long series is written less often.
 _PAUSE_BYTES: Final = 8_192
 _MOST_RECORDS: Final = 25
 _LEASE_SECONDS: Final = 6.0
@@ -36,7 +34,11 @@ _PARSED_RECORDS: Final = 20
 
 
 class ActivityKeeper:
-    """clock: seconds that never go back, and never 0."""
+    """clock: seconds that never go back, and never 0.
+
+    round_seconds: between two looks for what has changed. pause_seconds: a conversation is written at most so
+    often.
+    """
 
     def __init__(
         self,
@@ -44,8 +46,13 @@ class ActivityKeeper:
         store: Store,
         keep_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        round_seconds: float = 1.0,
+        pause_seconds: float = 5.0,
     ) -> None:
         self._book = book
+        self._round_seconds = round_seconds
+        self._pause_seconds = pause_seconds
         self._store = store
         self._keep_seconds = keep_seconds
         self._clock = clock
@@ -107,7 +114,7 @@ class ActivityKeeper:
         await self.restore()
         while not self._is_stopping.is_set():
             try:
-                async with asyncio.timeout(_ROUND_SECONDS):
+                async with asyncio.timeout(self._round_seconds):
                     await self._is_stopping.wait()
             except TimeoutError:
                 await self.save_due()
@@ -125,9 +132,12 @@ class ActivityKeeper:
         due = [
             entry
             for entry in self._list_unsaved()
-            if not entry.stored_seconds or now >= entry.stored_seconds + _choose_pause(entry)
+            if not entry.stored_seconds or now >= entry.stored_seconds + self._choose_pause(entry)
         ]
         return sorted(due, key=lambda entry: entry.stored_seconds)[:_MOST_RECORDS]
+
+    def _choose_pause(self, entry: Entry) -> float:
+        return self._pause_seconds * (1 + entry.activity.series.weight_bytes // _PAUSE_BYTES)
 
     async def _save(self, entry: Entry) -> None:
         """Raises StoreError."""
@@ -199,7 +209,3 @@ def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and task.exception() is not None:
         error = task.exception()
         log.error("background job failed: %s", type(error).__name__, exc_info=error)
-
-
-def _choose_pause(entry: Entry) -> float:
-    return _PAUSE_SECONDS * (1 + entry.activity.series.weight_bytes // _PAUSE_BYTES)

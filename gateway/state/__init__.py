@@ -66,10 +66,10 @@ class State:
         self.tasks.forget_some(traces.links)
 
 
-def make_state(storage: Storage, named_store: Store | None = None) -> State:
+def make_state(storage: Storage, named_store: Store | None = None, times: LeaseTimes | None = None) -> State:
     """named_store: for threads and responses that requests only name, which may be lost. None: the same."""
     heads, news = Heads(storage), StateNews(storage.store.news)
-    pivots, leases = Pivots(storage, heads, news), CompactionLeases(storage, LeaseTimes())
+    pivots, leases = Pivots(storage, heads, news), CompactionLeases(storage, times or LeaseTimes())
     return State(
         store=storage.store,
         heads=heads,

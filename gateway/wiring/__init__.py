@@ -24,6 +24,7 @@ from gateway.store.stores import Stores
 from gateway.tenants import Policies, find_tenant
 from gateway.wiring.foundation import Foundation, build_foundation
 from gateway.wiring.generation import Current, Generation, build_generation
+from gateway.wiring.periods import USUAL_PERIODS, Periods
 from gateway.wiring.watching import watch_parts
 
 __all__ = [
@@ -49,13 +50,18 @@ class Parts:
     facts: GatewayFacts
 
 
-def build(settings: Settings, stores: Stores | None = None, admin_socket: Path | None = None) -> Parts:
+def build(
+    settings: Settings,
+    stores: Stores | None = None,
+    admin_socket: Path | None = None,
+    periods: Periods = USUAL_PERIODS,
+) -> Parts:
     """stores: None for those that the settings name. admin_socket: of a worker, whose supervisor serves the
     admin port.
 
     Raises StoreError for a store that this build does not know.
     """
-    foundation = build_foundation(settings, stores)
+    foundation = build_foundation(settings, stores, periods=periods)
     current = Current(build_generation(settings, foundation))
     watch_parts(foundation, current)
     facts = GatewayFacts(lambda: current.generation.settings)

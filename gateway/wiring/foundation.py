@@ -3,6 +3,7 @@
 A reload keeps all of it, so what sizes it is applied at the next start.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,6 +61,7 @@ from gateway.store.stores import Stores, make_stores
 from gateway.store.timed import time_stores
 from gateway.upstream.internal_client import open_client
 from gateway.wire.structure import BodyBounds
+from gateway.wiring.periods import USUAL_PERIODS, Periods
 
 if TYPE_CHECKING:
     from gateway.traces.tracer import Tracer
@@ -204,7 +206,10 @@ class Foundation:
 
 
 def build_foundation(
-    settings: Settings, stores: Stores | None = None, lanes: Lanes | None = None
+    settings: Settings,
+    stores: Stores | None = None,
+    lanes: Lanes | None = None,
+    periods: Periods = USUAL_PERIODS,
 ) -> Foundation:
     """stores: None for those that the settings name. lanes: where nothing else waits for the event loop, work
     need not go through threads.
@@ -219,7 +224,8 @@ def build_foundation(
     price_table = load_price_table()
     timed = time_stores(stores, metrics.note_store)
     keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
-    state = make_state(Storage(store=timed.main, keep_seconds=keep_seconds, max_bytes=max_bytes), timed.named)
+    storage = Storage(store=timed.main, keep_seconds=keep_seconds, max_bytes=max_bytes)
+    state = make_state(storage, timed.named, periods.lease)
     log_writer = CompactionLogWriter(timed.main, keep_seconds)
     search = make_index(settings, timed.originals, client := open_client())
     archive = OriginalsArchive(timed.originals, keep_seconds, search.note_kept)
@@ -238,8 +244,14 @@ def build_foundation(
         bus=bus,
         activity=activity,
         price_table=price_table,
-        keeper=ActivityKeeper(activity, stores.main, keep_seconds),
-        feed=ActivityFeed(bus, partial(take_rows, activity)),
+        keeper=ActivityKeeper(
+            activity,
+            stores.main,
+            keep_seconds,
+            round_seconds=periods.activity_round,
+            pause_seconds=periods.activity_pause,
+        ),
+        feed=ActivityFeed(bus, partial(take_rows, activity), periods.feed),
         reporter=Reporter(metrics, bus, log_writer, archive, activity),
         registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
         table=ModelTable.load(),
@@ -248,7 +260,13 @@ def build_foundation(
         plugins=load_plugins(),
         client=client,
         quotas=build_quotas(stores.main, metrics),
-        purge=LivePurge(stores, state.news, search, (log_writer, archive, sessions)),
+        purge=LivePurge(
+            stores,
+            state.news,
+            search,
+            (log_writer, archive, sessions),
+            partial(asyncio.sleep, periods.purge_settle),
+        ),
         tracer=build_tracer(settings.traces),
     )
     foundation.begin(settings)

@@ -67,6 +67,8 @@ class Run:
 
     answers: tuple[Answer, ...]
     seen: tuple[Seen, ...]
+    # By turn, the conversation's calls that reached the toy, second tries included.
+    sent: tuple[tuple[Seen, ...], ...] = ()
     # Error codes for which a thread was begun anew.
     replays: tuple[str, ...] = ()
     # What the upstream held before each turn, and at the end.
@@ -132,23 +134,28 @@ async def run_session(
     conversations must not reach the toy meanwhile, or they get this session's replies.
     """
     before, answers, since = len(toy.requests), list[Answer](), pace.since
+    sent: list[tuple[Seen, ...]] = []
     replays, sinces = list[str](), [since]
     dialect, turns = shape.dialect, range(len(session))[pace.first : pace.last]
     headers = {"Content-Type": "application/json", **dialect.headers(pace.key), **pace.headers}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as client:
         for turn in turns:
             toy.reply = _always(session.reply(turn))
-            body = session.request(turn, shape, since)
+            body, start = session.request(turn, shape, since), len(toy.requests)
             answer = await ask(client, f"{base_url}{dialect.path}", body)
             code = find_thread_error(answer.body)
             if code is not None:
                 replays.append(code)
                 answer = await ask(client, f"{base_url}{dialect.path}", session.request(turn, shape))
             answers.append(answer)
+            arrived = toy.requests[start:]
+            sent.append(tuple(seen for seen in arrived if seen.is_chat and not seen.is_summary))
             since = _continue(since, turn, answer)
             sinces.append(since)
     seen = tuple(toy.requests[before:])
-    return Run(answers=tuple(answers), seen=seen, replays=tuple(replays), sinces=tuple(sinces))
+    return Run(
+        answers=tuple(answers), seen=seen, sent=tuple(sent), replays=tuple(replays), sinces=tuple(sinces)
+    )
 
 
 def _continue(since: Since | None, turn: int, answer: Answer) -> Since | None:

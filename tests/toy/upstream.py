@@ -87,6 +87,13 @@ class ToyUpstream:
     """
 
     def __init__(self, *, window: int = 128_000, bias: float = 1.0, rules: Rules = STRICT) -> None:
+        self._usual = (window, bias, rules)
+        self.port = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """As new, on the same port: for the next test."""
+        window, bias, rules = self._usual
         self.window = window
         self.windows: dict[str, int] = {}  # by model, if it differs
         self.rules = rules
@@ -105,7 +112,6 @@ class ToyUpstream:
         self.intercept: Callable[[Seen], RawAnswer | None] = lambda _: None
         self.refuses_in_stream = False  # streams are refused after a status of 200
         self.memory = Memory()
-        self.port = 0
 
     @property
     def root_url(self) -> str:
