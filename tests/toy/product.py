@@ -22,6 +22,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 import gateway.__main__ as program
 from gateway.app import Gateway
 from gateway.settings import Settings, load_settings
@@ -94,10 +96,13 @@ class Product:
 
 
 def _load(path: Path | None, env: Mapping[str, str], upstream: str | None) -> Settings:
-    # Other tests run at the same time, so the ports are free ones.
-    has_admin = path is not None and "admin:" in path.read_text("utf-8")
-    admin_port = None if has_admin else 0
-    return load_settings(path, dict(env), upstream=upstream, host="127.0.0.1", port=0, admin_port=admin_port)
+    # Other tests run at the same time: where the settings name no ports, they are free ones.
+    written = {} if path is None else yaml.safe_load(path.read_text("utf-8")) or {}
+    listen, admin = written.get("listen") or {}, written.get("admin") or {}
+    host = None if "host" in listen else "127.0.0.1"
+    port = None if "port" in listen else 0
+    admin_port = None if "port" in admin else 0
+    return load_settings(path, dict(env), upstream=upstream, host=host, port=port, admin_port=admin_port)
 
 
 def _write(folder: Path, settings: str) -> Path:
