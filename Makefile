@@ -2,6 +2,7 @@
 # make demo    show a compaction in some seconds, without a model and without a key
 # make test    the test suite, e.g. make test ARGS="tests/planning -x"
 # make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
+# make golden   write what is missing in the worked examples of tests/golden; nothing is overwritten
 # make test-redis   end-to-end tests whose gateways otherwise keep their state in memory, on a Redis
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
@@ -20,7 +21,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run demo test test-exhaustive test-redis test-agents install-agents check bench screenshots count lock lock-agents clean
+.PHONY: run demo test golden test-exhaustive test-redis test-agents install-agents check bench screenshots count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -35,6 +36,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=wo
 
 test: .venv/dev.stamp
 	@$(PYTEST) $(ARGS)
+
+golden: .venv/dev.stamp
+	@WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_golden.py $(ARGS)
 
 # What `make test` leaves out, and every property with more examples.
 test-exhaustive: .venv/dev.stamp

@@ -1,82 +1,86 @@
-"""Worked examples: each folder of tests/golden holds a request, the known state, and the forwarded body.
+"""Worked examples: each folder of tests/golden holds requests, and every byte that follows from them.
 
-known.json may hold: the `format` (default: chat), the active `pivot` (covers, summary, keeps_opening,
-opening_chars), the active `marks` (position, keep_chars), the `limits`, and `asked_for_usage`. A token is
-four bytes. Every byte of outgoing.json counts. Adding an example takes no code.
+`N-request.json` is sent to a running gateway, one after the other. `N-upstream.json` is what the upstream
+gets, `N-answer.json` (or .sse) what it says, and `N-response.json` what the client gets. `summary.txt` is
+what the model writes when it is asked for a summary; `settings.yaml` is the gateway's, without its upstream.
+Where these two are missing, those of tests/golden are used, and an answer is "Ok." The first word of a
+folder's name may be a format; else it is chat. `make golden` writes what is missing of the upstream's and the
+client's bytes, and changes no file.
 """
 
-import json
+import os
+from collections.abc import Callable, Iterator
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
 
+import aiohttp
 import pytest
 
-from gateway.conversations.recognizer import Received, Recognizer
-from gateway.core.compaction.decision import decide
-from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.situation import Situation
-from gateway.core.history.pivot import Mark, Pivot
-from gateway.core.history.view import View
-from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Policy
-from gateway.core.sizing.estimate import Calibration, Known
-from gateway.outgoing.rewriter import Rewriter
-from gateway.wire.edits import make_usage_edit
-from gateway.wire.formats.registry import FORMATS
-from tests.builders.chat import make_batch, make_pivot, make_turn, measure_sizes
+from tests.toy.delivery import STREAM_HEADERS, RawAnswer
+from tests.toy.dialect import Dialect
+from tests.toy.dialects import find_dialect
+from tests.toy.product import serve
+from tests.toy.reply import Reply
+from tests.toy.running import ask
+from tests.toy.upstream import Seen, ToyUpstream
+from tests.toy.validity import Rules
 
 _GOLDEN = Path(__file__).parent / "golden"
-_EXAMPLES = sorted(path.name for path in _GOLDEN.iterdir())
+_EXAMPLES = sorted(path.name for path in _GOLDEN.iterdir() if path.is_dir())
+_UPSTREAM = """
+store: "memory:"
+upstreams: {default: {base_url: "%s", discover: false, formats: [chat, responses, messages]}}
+"""
+_WRITES = os.environ.get("WRITE_GOLDEN") == "1"
 
 
-def make_known_pivot(received: Received, pivot: dict[str, Any]) -> Pivot:
-    conversation = received.conversation
-    return make_pivot(
-        conversation,
-        pivot["covers"],
-        summary=pivot["summary"],
-        opening_end=conversation.opening_end if pivot.get("keeps_opening", True) else 0,
-        opening_chars=pivot.get("opening_chars"),
-    )
+def find_own_dialect(example: str) -> Dialect:
+    """By the format in the folder's name."""
+    paths = (f"/{example.partition('_')[0]}", "/chat/completions")
+    return next(dialect for path in paths if (dialect := find_dialect(path)) is not None)
 
 
-def decide_on(received: Received, known: dict[str, Any]) -> Plan:
-    pivot = make_known_pivot(received, known["pivot"]) if "pivot" in known else None
-    marks = [Mark(mark["position"], mark.get("keep_chars")) for mark in known.get("marks", ())]
-    plan = decide(
-        Situation(
-            owner="t",
-            conversation=received.conversation,
-            sizes=measure_sizes(received),
-            policy=Policy(),
-            limits=Limits(**known.get("limits", {})),
-            requested=received.body.envelope.requested_tokens,
-            minimum_reply=received.body.envelope.minimum_reply_tokens,
-            growth=0.0,
-            known=Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 1)),
-            sticky=pivot,
-            pivots=[pivot] if pivot else [],
-            batches=[make_batch(received.conversation, marks)] if marks else [],
-            may_compact=False,
-        )
-    )
-    assert isinstance(plan, Plan)
-    return plan
+def find_file(folder: Path, name: str) -> Path:
+    own = folder / name
+    return own if own.exists() else _GOLDEN / name
+
+
+def list_requests(folder: Path) -> Iterator[tuple[int, Path]]:
+    numbered = ((number, folder / f"{number}-request.json") for number in count(1))
+    return takewhile(lambda each: each[1].exists(), numbered)
+
+
+def find_answer(folder: Path, number: int) -> RawAnswer | None:
+    whole, streamed = (folder / f"{number}-answer.{kind}" for kind in ("json", "sse"))
+    if streamed.exists():
+        return RawAnswer(headers=STREAM_HEADERS, pieces=(streamed.read_bytes(),), length=False)
+    return RawAnswer(pieces=(whole.read_bytes(),)) if whole.exists() else None
+
+
+def make_intercept(answer: RawAnswer | None) -> Callable[[Seen], RawAnswer | None]:
+    return lambda seen: None if seen.is_summary else answer
+
+
+def check(file: Path, found: bytes) -> None:
+    if _WRITES and not file.exists():
+        file.write_bytes(found)
+    assert found == file.read_bytes(), file.name
 
 
 @pytest.mark.system(6)
 @pytest.mark.parametrize("example", _EXAMPLES)
-def test_the_forwarded_body_is_that_of_the_example(example: str) -> None:
-    folder = _GOLDEN / example
-    known = json.loads((folder / "known.json").read_text("utf-8"))
-    wire_format = FORMATS[known.get("format", "chat")]
-    body = (folder / "request.json").read_bytes()
-    received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", wire_format, body)
-    turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
-    asks = known.get("asked_for_usage")
-    sent = (
-        rewriter.rewrite(turn, plan, [make_usage_edit(received.body)])
-        if asks
-        else rewriter.rewrite(turn, plan)
-    )
-    assert sent == (folder / "outgoing.json").read_bytes()
+async def test_every_byte_is_that_of_the_example(example: str) -> None:
+    folder, dialect = _GOLDEN / example, find_own_dialect(example)
+    summary = find_file(folder, "summary.txt").read_text("utf-8")
+    async with ToyUpstream(window=1 << 20, rules=Rules(later_system=True, foreign_secrets=True)) as toy:
+        toy.reply, toy.summary = (lambda _: Reply(text="Ok.")), lambda _: Reply(text=summary)
+        settings = _UPSTREAM % toy.base_url + find_file(folder, "settings.yaml").read_text("utf-8")
+        headers = {"Content-Type": "application/json", **dialect.headers("sk-golden")}
+        async with serve(settings) as product, aiohttp.ClientSession(headers=headers) as client:
+            for number, file in list_requests(folder):
+                toy.intercept = make_intercept(find_answer(folder, number))
+                answer = await ask(client, f"{product.base_url}{dialect.path}", file.read_bytes())
+                await product.at_rest()
+                check(folder / f"{number}-upstream.json", toy.chats[-1].body)
+                check(folder / f"{number}-response.json", answer.body)
+                assert (answer.status, len(toy.chats)) == (200, number)
