@@ -14,7 +14,7 @@ from gateway.wire.recall import RECALL_TOOL
 from tests.toy.counting import render_compact
 from tests.toy.dialect import Dialect, Request
 from tests.toy.reply import Reply, ToolCall, read_events, read_object
-from tests.wire.formats.chat.turns import read_stream
+from tests.wire.turns import read_stream
 
 # A reply, or what makes one of the request that it answers.
 Line = Reply | Callable[[Request], Reply]

@@ -1,21 +1,40 @@
-"""The recorded responses of `shared/data/sse`, and ways to cut them."""
+"""Responses, recorded and made by the toy, and ways to cut them, pack them and spoil them."""
 
+import gzip
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from random import Random
 
+import brotli
+import zstandard
 from hypothesis import strategies as st
 
 from gateway.wire.sse import MAX_EVENT_BYTES, BlockSplitter, SseEvent, parse_event
 from tests.shared_data import SHARED
 
-_FOLDER = SHARED / "data" / "sse"
 USAGE_FLAGS = {"usage_chunk_empty_choices", "usage_chunk_with_choices", "usage_repeated", "x_groq_usage"}
+# One of a provider that sends comments, reasoning, calls in parallel, and usage beside choices; and a body.
+SOME_FILES = (
+    "TestOpenRouterCommon-grok-multi-tool-streaming.json",
+    "TestOpenAICommon-openai-gpt-4o-mini-simple-streaming.json",
+    "TestOpenRouterCommon-glm-tool.json",
+)
+CODINGS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": partial(brotli.compress, quality=5),
+    "zstd": zstandard.compress,
+}
 
 
 @dataclass(frozen=True)
 class RecordedResponse:
+    """Of an upstream that speaks Chat Completions: the others are the toy's."""
+
     file: str
     flags: frozenset[str]
     content_type: str
@@ -26,17 +45,25 @@ class RecordedResponse:
         return "event-stream" in self.content_type
 
 
-def load_responses() -> list[RecordedResponse]:
-    manifest = json.loads((_FOLDER / "MANIFEST.json").read_text("utf-8"))
-    return [
-        response for entry in manifest["entries"] for response in _load_file(entry["file"], entry["flags"])
-    ]
+@cache
+def load_responses() -> tuple[RecordedResponse, ...]:
+    """All of them. Only for a test that `requires_shared`."""
+    folder = SHARED / "data" / "sse"
+    manifest = json.loads((folder / "MANIFEST.json").read_text("utf-8"))
+    return tuple(
+        found for entry in manifest["entries"] for found in _load_file(entry["file"], entry["flags"])
+    )
 
 
 def _load_file(file: str, flags: list[str]) -> Iterator[RecordedResponse]:
-    for exchange in json.loads((_FOLDER / file).read_text("utf-8"))["interactions"]:
+    path = SHARED / "data" / "sse" / file
+    for exchange in json.loads(path.read_text("utf-8"))["interactions"]:
         content_type = exchange["response_headers"]["Content-Type"][0]
         yield RecordedResponse(file, frozenset(flags), content_type, exchange["response_body"].encode())
+
+
+def load_some_responses() -> list[RecordedResponse]:
+    return [response for response in load_responses() if response.file in SOME_FILES]
 
 
 def parse_stream(*chunks: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[SseEvent]:
@@ -52,6 +79,11 @@ def cut(body: bytes, size: int) -> list[bytes]:
 def cut_anywhere(body: bytes, seed: int) -> list[bytes]:
     rng = Random(seed)
     places = sorted(rng.sample(range(len(body) + 1), min(len(body), 40)))
+    return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
+
+
+def draw_cuts(data: st.DataObject, body: bytes) -> list[bytes]:
+    places = sorted(data.draw(st.lists(st.integers(0, len(body)))))
     return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
 
 

@@ -1,17 +1,109 @@
+"""What is changed in a body or a stream, and that every other byte stays where it is."""
+
 import json
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.history.pivot import find_eligible_pivots
-from gateway.core.history.view import make_view
-from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
-from gateway.wire.formats.chat.render import render_summary
+from gateway.conversations.recognizer import Received
+from gateway.core.compaction.plan import Plan
+from gateway.core.errors import Unreadable
+from gateway.core.history.pivot import Mark, find_eligible_pivots
+from gateway.outgoing.rewriter import Rewriter
+from gateway.wire.arrays import Arrays, ArrayWindow
+from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit
 from gateway.wire.formats.chat.request import parse_body
-from tests.builders.chat import JSON, converse, make_pivot, read, render, rewrite
+from gateway.wire.raw_json import (
+    decode_object,
+    encode_json,
+    find_place,
+    join_array,
+    split_array,
+    split_object,
+    with_fields,
+)
+from gateway.wire.response.usage_chunk import UsageChunkFilter
+from gateway.wire.structure import UNBOUNDED
+from tests.builders.chat import (
+    JSON,
+    QUESTION,
+    RESUME,
+    batches,
+    converse,
+    make_batch,
+    make_pivot,
+    make_plan,
+    make_turn,
+    pivots,
+    rewrite,
+)
+from tests.builders.messages import text_block
 from tests.builders.trimmed import continue_trimmed, say
+from tests.examples import examples
+from tests.shared_data import requires_shared
+from tests.wire.recorded import (
+    RecordedResponse,
+    cut,
+    cut_anywhere,
+    draw_cuts,
+    load_responses,
+    load_some_responses,
+)
+from tests.wire.shapes import SHAPES, Shape, in_each_format
+
+few = examples(20, exhaustive=40)
+_TEXTS = st.text(st.characters(exclude_categories=()), max_size=6)
+_OBJECTS = st.dictionaries(_TEXTS, st.integers() | _TEXTS | st.lists(_TEXTS, max_size=2), max_size=5)
+
+
+@given(_OBJECTS, st.booleans())
+def test_values_that_are_not_edited_keep_their_bytes(value: dict[str, Any], is_indented: bool) -> None:
+    raw = json.dumps(value, indent=1 if is_indented else None).encode()
+    assert split_object(with_fields(raw, {})) == split_object(raw)
+    for key in split_object(raw):
+        changed = split_object(with_fields(raw, {key: b"1.10"}))
+        assert changed == {**split_object(raw), key: b"1.10"}
+        without = split_object(with_fields(raw, {key: None}))
+        assert without == {name: field for name, field in split_object(raw).items() if name != key}
+
+
+def test_numbers_and_escapes_stay_as_they_are_written() -> None:
+    raw = rb'{"a": 1.10, "b" : 123456789012345678901234567890, "c":"\u00e9\ud83d"}'
+    expected = rb'{"a":1.10,"b":123456789012345678901234567890,"c":"\u00e9\ud83d"}'
+    assert with_fields(raw, {"d": b"1"}) == expected
+
+
+@given(st.lists(st.integers() | _TEXTS, max_size=4))
+def test_an_array_is_the_array_of_its_items(value: list[Any]) -> None:
+    raw = json.dumps(value, separators=(",", ":")).encode()
+    assert join_array(split_array(raw)) == raw
+
+
+@given(_OBJECTS)
+def test_halves_of_surrogate_pairs_are_decoded_and_encoded(value: dict[str, Any]) -> None:
+    raw = json.dumps(value).encode()
+    assert encode_json(decode_object(raw)) == encode_json(json.loads(raw))
+    assert json.loads(encode_json(json.loads(raw))) == json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"7", b'{"a":NaN}', b'{"a":"\\ud83d","b":NaN}', b"\xff", b"[" * 5_000]
+)
+def test_what_is_no_object_is_not_decoded(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        decode_object(raw)
+
+
+def test_a_value_inside_of_others_is_found() -> None:
+    raw = b' {"a": [1, {"b" :"x"}] }'
+    assert raw[find_place(raw, "a", 1, "b").start : find_place(raw, "a", 1, "b").end] == b'"x"'
+    assert find_place(raw).end == len(raw)
+    for path in [("b",), ("a", 2), ("a", "b"), ("a", 0, "b")]:
+        with pytest.raises(Unreadable):
+            find_place(raw, *path)
 
 
 @st.composite
@@ -19,11 +111,6 @@ def edited(draw: st.DrawFn) -> tuple[list[bytes], list[bytes | None]]:
     """Pieces of a body, and the replacement of each; None leaves the piece."""
     pieces = draw(st.lists(st.binary(min_size=1, max_size=5), max_size=8))
     return pieces, [draw(st.one_of(st.none(), st.binary(max_size=5))) for _ in pieces]
-
-
-def test_without_edits_the_same_object_is_returned() -> None:
-    data = b"abc"
-    assert apply_edits(data, []) is data
 
 
 def test_insertions_at_one_place_keep_their_order() -> None:
@@ -48,15 +135,6 @@ def test_only_edited_bytes_change_and_the_order_of_the_edits_does_not_matter(
     assert apply_edits(b"".join(pieces), edits) == expected
 
 
-@pytest.mark.parametrize(("at", "expected"), [(0, b"Xabc"), (1, b"aXbc"), (3, b"abcX")])
-def test_an_empty_range_inserts(at: int, expected: bytes) -> None:
-    assert apply_edits(b"abc", [Edit(at, at, b"X")]) == expected
-
-
-def test_an_insertion_may_touch_a_replacement() -> None:
-    assert apply_edits(b"abc", [Edit(1, 2, b"B"), Edit(1, 1, b"-"), Edit(2, 2, b"+")]) == b"a-B+c"
-
-
 def test_overlapping_edits_raise_an_error() -> None:
     with pytest.raises(ValueError, match="overlap"):
         apply_edits(b"abcd", [Edit(0, 2, b""), Edit(1, 3, b"")])
@@ -67,23 +145,6 @@ _TALK: list[JSON] = [
     {"role": "assistant", "content": "Done."},
     {"role": "user", "content": "More."},
 ]
-
-
-def test_a_pivot_that_covers_everything_is_followed_by_the_resume_text() -> None:
-    received = read(render(_TALK))
-    view = make_view(make_pivot(received.conversation, 3), ())
-    sent = apply_edits(
-        received.body.data, make_view_edits(received.body, received.conversation, view, {}, render_summary)
-    )
-    assert [message["role"] for message in json.loads(sent)["messages"]] == ["user", "assistant", "user"]
-
-
-def test_only_messages_that_the_view_marks_are_replaced() -> None:
-    received = read(render(_TALK))
-    edits = make_view_edits(
-        received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"}, render_summary
-    )
-    assert edits == []
 
 
 @pytest.mark.parametrize(
@@ -110,14 +171,37 @@ def test_usage_is_requested_and_no_other_byte_changes(before: bytes, after: byte
     assert apply_edits(before, [make_usage_edit(parse_body(before))]) == after
 
 
-def test_the_limit_of_the_reply_is_replaced_in_its_place() -> None:
-    body = parse_body(b'{"max_tokens": 32000, "messages":[], "n": 32000}')
+@in_each_format
+@given(data=st.data())
+@few
+def test_a_body_without_edits_is_the_same_object(shape: Shape, data: st.DataObject) -> None:
+    body = data.draw(shape.bodies())
+    assert apply_edits(body, []) is body
+    assert rewrite(shape.read(body), None, ()) is body
+
+
+@in_each_format
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_the_limit_of_the_reply_is_replaced_in_its_place(shape: Shape, is_behind: bool) -> None:
+    limit, items = b'"%s": 32000' % shape.wire.output_key.encode(), b'"%s":[]' % shape.array.encode()
+    parts = [items, limit] if is_behind else [limit, items]
+    body = shape.wire.parse_body(b'{%s, "n": 32000}' % b", ".join(parts), UNBOUNDED)
     assert apply_edits(body.data, [make_output_edit(body, 1_024)]) == body.data.replace(b"32000", b"1024", 1)
-
-
-def test_a_request_without_a_limit_for_its_reply_cannot_get_one() -> None:
+    bare = shape.wire.parse_body(b"{%s}" % items, UNBOUNDED)
     with pytest.raises(ValueError, match="does not limit"):
-        make_output_edit(parse_body(b'{"messages":[]}'), 1_024)
+        make_output_edit(bare, 1_024)
+
+
+def test_a_long_opening_is_cut_and_the_short_message_in_it_is_not() -> None:
+    """The state of earlier versions may hold such a pivot."""
+    log, why = text_block("line of the log; " * 40), text_block("Why?")
+    items = [{"role": "user", "content": [log, why]}, *SHAPES["chat"].talk]
+    received = SHAPES["chat"].read(SHAPES["chat"].render(items, 0))
+    pivot = make_pivot(received.conversation, 4, opening_chars=64)
+    first, second, *rest = json.loads(rewrite(received, pivot, ()))["messages"]
+    assert first["content"][0]["text"].count("[... 616 of 680 characters cut ...]") == 1
+    assert (first["content"][1:], second) == ([why], items[1])
+    assert [message["content"] for message in rest] == [pivot.summary, RESUME, "Done.", "More."]
 
 
 @pytest.mark.parametrize(("dropped", "keeps_task"), [(4, True), (4, False), (9, True), (9, False)])
@@ -137,3 +221,157 @@ def test_a_summary_takes_the_place_of_what_a_client_still_sends_of_its_messages(
         {"role": "user", "content": "Go on."},
     ]
     assert sent[3:] == whole[covers:]
+
+
+_WHOLE = ArrayWindow(0, 1_000, 1 << 20)
+
+
+def show(received: Received, plan: Plan, window: ArrayWindow = _WHOLE) -> Arrays:
+    return Rewriter(1 << 20).show(make_turn(received), plan, window)
+
+
+def list_raws(received: Received) -> list[bytes]:
+    return [received.body.raw(at) for at in range(len(received.body.places))]
+
+
+def read_sent(received: Received, plan: Plan) -> list[bytes]:
+    """Of the body that goes upstream."""
+    body = Rewriter(1 << 20).rewrite(make_turn(received), plan)
+    again = received.format.parse_body(body, UNBOUNDED)
+    return [again.raw(at) for at in range(len(again.places))]
+
+
+@few
+@in_each_format
+@given(data=st.data())
+def test_what_is_shown_as_sent_is_what_is_sent(shape: Shape, data: st.DataObject) -> None:
+    received = shape.read(data.draw(shape.bodies()))
+    plan = make_plan(data.draw(pivots(received.conversation)), data.draw(batches(received.conversation)))
+    arrays = show(received, plan)
+    assert [row.raw for row in arrays.sent] == read_sent(received, plan)
+    assert [row.raw for row in arrays.received] == list_raws(received)
+    assert arrays.end is None
+
+
+@in_each_format
+def test_each_message_has_its_fate_and_its_kind(shape: Shape) -> None:
+    received = shape.read(shape.render(shape.talk, 0))
+    arrays = show(received, make_plan(make_pivot(received.conversation, 4)))
+    assert [row.fate for row in arrays.received] == ["sent", "folded", "folded", "folded", "sent"]
+    assert [(row.position, row.role, row.kind) for row in arrays.sent] == [
+        (0, "user", "message"),
+        (None, "assistant", "summary"),
+        (4, "user", "message"),
+    ]
+    sent = show(received, make_plan(make_pivot(received.conversation, 1, opening_end=0))).sent
+    assert [(row.kind, row.role) for row in sent[:3]] == [
+        ("question", "user"),
+        ("summary", "assistant"),
+        ("resume", "user"),
+    ]
+    assert QUESTION.encode() in sent[0].raw and RESUME.encode() in sent[2].raw
+    for keep_chars, name in ((None, "cleared"), (64, "shortened")):
+        batch = make_batch(received.conversation, [Mark(2, keep_chars)])
+        arrays = show(received, make_plan(None, (batch,)))
+        assert (arrays.received[2].fate, arrays.sent[2].kind) == (name, name)
+        assert arrays.received[2].raw == received.raw(2) != arrays.sent[2].raw
+
+
+EXTRA = b'data: {"choices":[],"usage":{"prompt_tokens":1}}'
+TEXT = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":null}'
+AZURE = b'data: {"choices":[],"prompt_filter_results":[]}'
+NULL = b'data: {"choices":[],"usage":null}'
+SPACED_NULL = b'data: {"choices": [], "usage": null}'
+WITH_CHOICES = b'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1}}'
+DONE = b"data: [DONE]"
+
+
+def _filter(*chunks: bytes) -> bytes:
+    usage_filter = UsageChunkFilter()
+    return b"".join([usage_filter.feed(chunk) for chunk in chunks]) + usage_filter.finish()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        *(EXTRA, EXTRA.replace(b"data: ", b"data:")),
+        b'data: { "usage" : {"prompt_tokens" : 1}, "choices" : [ ] }',
+        *(b"id: 7{end}" + EXTRA, EXTRA + b"{end}event: x"),
+    ],
+)
+def test_exactly_the_usage_chunk_is_removed(end: bytes, extra: bytes) -> None:
+    blank = end + end
+    before = TEXT + blank + AZURE + blank + NULL + blank + SPACED_NULL + blank + WITH_CHOICES + blank
+    after = DONE + blank + b": bye" + blank
+    stream = before + extra.replace(b"{end}", end) + blank + after
+    for chunks in ([stream], cut(stream, 1), cut(stream, 7), stream.splitlines(keepends=True)):
+        assert _filter(*chunks) == before + after
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *(EXTRA + b"\n" + DONE + b"\n\n", TEXT + b"\n" + EXTRA + b"\n\n"),
+        b'data: {"choices":[],\ndata: "usage":{}}\n\n',
+        b'data: {"choices":[],"usage":{"note":"' + b"x" * 70_000 + b'"}}\n\n',
+        b"id: " + b"x" * 70_000 + b"\n" + EXTRA + b"\n\n",
+        *(
+            b'data: {"choices":[],"usage":{"a":NaN}}\n\n',
+            b'data: {"choices":{},"usage":{}}\n\n',
+            b'data: {"choices": [{"delta": {}}], "usage": {"prompt_tokens": 1}}\n\n',
+        ),
+        *(b'data: {"usage":{}}\n\n', b'data: {"choices":[],"usage":7}\n\n'),
+        *(b"data: " + b'{"usage":' * 5_000 + b"\n\n", b"xdata: " + EXTRA + b"\n\n"),
+    ],
+)
+def test_chunks_that_resemble_the_usage_chunk_stay(kept: bytes) -> None:
+    for chunks in ([kept], cut(kept, max(7, len(kept) // 99)), cut_anywhere(kept, 4)):
+        assert _filter(*chunks) == kept
+
+
+def test_the_usage_chunk_is_removed_at_the_end_of_a_stream_without_a_blank_line() -> None:
+    assert _filter(TEXT + b"\n\n" + EXTRA) == TEXT + b"\n\n"
+    assert _filter(TEXT + b"\n\n" + EXTRA + b"\n") == TEXT + b"\n\n"
+
+
+def test_lines_of_other_events_are_sent_before_the_blank_line() -> None:
+    usage_filter = UsageChunkFilter()
+    assert usage_filter.feed(TEXT + b"\n") == TEXT + b"\n"
+    assert usage_filter.feed(TEXT + b"\n" + TEXT[:9]) == TEXT + b"\n" + TEXT[:9]
+
+
+_PIECES = st.sampled_from(
+    [
+        *(EXTRA, TEXT, AZURE, WITH_CHOICES, DONE, b"\n", b"\n", b"\r", b"\r\n", b"\n\n", b": c"),
+        *(b"event: e", b"data", b"\xff"),
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=25).map(b"".join), st.data())
+def test_cuts_never_change_what_is_removed(stream: bytes, data: st.DataObject) -> None:
+    assert _filter(*draw_cuts(data, stream)) == _filter(stream) == _filter(*cut(stream, 1))
+
+
+def check_recorded(response: RecordedResponse) -> None:
+    events = response.body.split(b"\n\n")
+    kept = [event for event in events if not (b'"choices":[]' in event and b'"usage":{' in event)]
+    assert (len(kept) < len(events)) == ("usage_chunk_empty_choices" in response.flags), response.file
+    for chunks in ([response.body], cut(response.body, 7), cut_anywhere(response.body, 5)):
+        assert _filter(*chunks) == b"\n\n".join(kept), response.file
+
+
+@requires_shared
+def test_some_recorded_streams_lose_only_the_usage_chunk() -> None:
+    for response in load_some_responses():
+        if response.is_stream:
+            check_recorded(response)
+
+
+@requires_shared
+@pytest.mark.exhaustive
+def test_all_recorded_streams_lose_only_the_usage_chunk() -> None:
+    for response in load_responses():
+        if response.is_stream:
+            check_recorded(response)

@@ -1,20 +1,27 @@
+"""Errors of an upstream: as a body, and as events before the first content of a stream."""
+
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
-from gateway.wire.response.refusal import (
-    is_model_unknown,
-    parse_event_refusal,
-    parse_refusal,
+from gateway.wire.response.refusal import is_model_unknown, parse_event_refusal, parse_refusal
+from gateway.wire.response.stream_start import (
+    MAX_START_BYTES,
+    Refused,
+    Started,
+    StreamStart,
+    Undecided,
+    Verdict,
 )
 from gateway.wire.sse import SseEvent
 from tests.shared_data import SHARED, requires_shared
-from tests.wire.recorded import load_responses
+from tests.wire.recorded import cut, cut_anywhere, draw_cuts, load_responses
+from tests.wire.shapes import A_REPLY, Shape, in_each_format
 
 _TEXT = "prompt is too long: 213462 tokens > 200000 maximum"
 _OVERFLOW = Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
@@ -79,10 +86,10 @@ def _samples() -> Any:
 
 @requires_shared
 @pytest.mark.parametrize("shape", sorted(_SHAPES))
-@pytest.mark.parametrize("status", [400, 413, 422])
-def test_every_recorded_overflow_is_found_in_every_shape(shape: str, status: int) -> None:
+def test_every_recorded_overflow_is_found_in_every_shape(shape: str) -> None:
     for text in (text for provider in _samples()["positive"].values() for text in provider):
-        assert _read(status, _SHAPES[shape](text)) == parse_overflow(Refusal(400, (text,))), text
+        for status in (400, 413, 422):
+            assert _read(status, _SHAPES[shape](text)) == parse_overflow(Refusal(400, (text,))), text
 
 
 @requires_shared
@@ -101,10 +108,10 @@ def test_every_recorded_overflow_is_found_behind_a_good_status_and_in_a_stream(s
 
 @requires_shared
 @pytest.mark.parametrize("shape", sorted(_SHAPES))
-@pytest.mark.parametrize("status", [200, 400, 401, 413, 422, 429, 500, 529])
-def test_no_other_recorded_error_is_an_overflow_in_any_shape(shape: str, status: int) -> None:
+def test_no_other_recorded_error_is_an_overflow_in_any_shape(shape: str) -> None:
     for text in _samples()["negative"]:
-        assert _read(status, _SHAPES[shape](text)) is None, text
+        for status in (200, 400, 401, 413, 422, 429, 500, 529):
+            assert _read(status, _SHAPES[shape](text)) is None, text
         refusal = parse_event_refusal(SseEvent("error", _SHAPES[shape](text)))
         assert refusal is not None
         assert parse_overflow(refusal) is None, text
@@ -127,11 +134,6 @@ def test_an_error_event_is_parsed(data: bytes) -> None:
     assert refusal is not None
     assert refusal.status == 200
     assert parse_overflow(refusal) == _OVERFLOW
-
-
-def test_an_event_named_error_may_be_plain_text() -> None:
-    refusal = parse_event_refusal(SseEvent("error", _TEXT.encode()))
-    assert refusal == Refusal(200, (_TEXT,))
 
 
 def test_numbers_in_fields_are_found() -> None:
@@ -185,11 +187,6 @@ def test_a_refusal_without_a_body_is_marked_as_empty(body: bytes) -> None:
     assert parse_refusal(200, body) is None
 
 
-@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'{"error":{}}', b'{"ok":false}'])
-def test_a_refusal_without_known_fields_is_not_an_overflow(body: bytes) -> None:
-    assert _read(400, body) is None
-
-
 def test_unknown_fields_are_ignored_because_they_may_hold_the_users_text() -> None:
     assert parse_refusal(400, _json({"payload": {"text": _TEXT}, "code": 7})) == Refusal(400, ("7",))
 
@@ -202,13 +199,6 @@ def test_a_completion_about_overflows_is_not_a_refusal() -> None:
     assert parse_refusal(200, _json(body | {"base_resp": {"status_code": 0, "status_msg": ""}})) is None
     assert parse_refusal(200, _TEXT.encode()) is None
     assert parse_event_refusal(SseEvent("message", _json(body))) is None
-
-
-@requires_shared
-def test_no_recorded_response_is_a_refusal() -> None:
-    for response in load_responses():
-        if not response.is_stream:
-            assert parse_refusal(200, response.body) is None, response.file
 
 
 @pytest.mark.parametrize(
@@ -230,31 +220,6 @@ def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document:
 def test_a_reply_cut_because_the_window_is_full_is_not_a_refusal() -> None:
     choice = {"message": {"content": "half"}, "finish_reason": "model_context_window_exceeded"}
     assert parse_refusal(200, _json({"choices": [choice]})) is None
-
-
-_VALUES: st.SearchStrategy[object] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.just('{"error":"{}"}'),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["error", "message", "code", "detail", "choices", "type", "raw", "x"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=20,
-)
-
-
-@given(st.integers(100, 599), _VALUES | st.binary())
-def test_no_body_raises_an_error(status: int, value: object) -> None:
-    body = value if isinstance(value, bytes) else _json(value)
-    refusal = parse_refusal(status, body)
-    parse_event_refusal(SseEvent("message", body))
-    assert (refusal is not None) or 200 <= status < 400
-    if refusal is not None:
-        assert refusal.status == status
-        parse_overflow(refusal)
 
 
 def test_deep_and_wide_errors_stay_bounded() -> None:
@@ -280,9 +245,7 @@ def error(message: str, code: str | None = None) -> bytes:
     [
         (404, error("The model `mini` does not exist or you do not have access to it.", "model_not_found")),
         (404, b'{"type":"error","error":{"type":"not_found_error","message":"model: mini"}}'),
-        (404, b""),
-        (404, b"<html>nothing here</html>"),
-        (400, error("mini is not a valid model ID")),
+        *((404, b""), (404, b"<html>nothing here</html>"), (400, error("mini is not a valid model ID"))),
         (400, error("Invalid model name passed in model=mini")),
         (403, error("Project p does not have access to model MINI", "model_not_found")),
         (422, b'{"detail": "Unknown model: mini"}'),
@@ -307,6 +270,166 @@ def test_an_error_about_something_else_is_not_about_the_model(status: int, body:
     assert not is_model_unknown(status, body, "mini")
 
 
-@given(st.sampled_from([400, 403, 404, 422]), st.binary(max_size=300), st.text(max_size=20))
-def test_no_body_raises_an_error_when_asked_about_the_model(status: int, body: bytes, model: str) -> None:
-    assert is_model_unknown(status, body, model) in (True, False)
+_ERROR = {"error": {"message": _TEXT, "code": 400}}
+
+
+def _event(document: object, name: str = "") -> bytes:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(document)}\n\n".encode()
+
+
+def _chunk(finish: str | None = None, **delta: object) -> bytes:
+    return _event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": None})
+
+
+_ROLE = _chunk(role="assistant", content="")
+_PREAMBLES = [
+    *(b": OPENROUTER PROCESSING\n\n", b"event: ping\ndata: {}\n\n", b"retry: 3000\n\n", b"data:\n\n"),
+    *(_ROLE, _chunk(content=""), _event({"choices": [], "prompt_filter_results": []})),
+    _event({"choices": [], "usage": {"prompt_tokens": 3}}),
+    _event({"type": "message_start", "message": {"content": []}}, "message_start"),
+    *(_event({"type": "ping"}, "ping"), _event({"type": "keepalive"}, "keepalive")),
+    _event({"type": "content_block_start", "content_block": {"type": "text", "text": ""}}),
+    _event({"type": "response.created", "response": {"status": "in_progress"}}, "response.created"),
+    _event({"type": "response.in_progress", "response": {"status": "in_progress"}}),
+]
+_STARTS = [
+    *(_chunk(content="x"), _chunk(reasoning_content="x")),
+    _chunk(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}}]),
+    *(_chunk(refusal="no"), _chunk("stop"), _chunk("length"), b"data: [DONE]\n\n"),
+    _event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x"}}),
+    _event({"type": "response.output_item.added", "item": {}}),
+    _event({"type": "response.completed", "response": {"status": "completed"}}),
+]
+_REFUSALS = [
+    _event(_ERROR),
+    _event({"type": "error"} | _ERROR, "error"),
+    _event({"type": "response.failed", "response": {"status": "failed"} | _ERROR}, "response.failed"),
+    b"error: " + json.dumps(_ERROR["error"]).encode() + b"\n\n",
+    f"event: error\ndata: {_TEXT}\n\n".encode(),
+]
+
+
+def _feed(*chunks: bytes) -> Verdict:
+    start = StreamStart()
+    verdict: Verdict = Undecided()
+    for chunk in chunks:
+        verdict = start.feed(chunk)
+    return verdict
+
+
+def _whole(*chunks: bytes) -> Verdict:
+    start = StreamStart()
+    for chunk in chunks:
+        start.feed(chunk)
+    return start.finish()
+
+
+@pytest.mark.parametrize("preamble", _PREAMBLES)
+def test_events_before_the_reply_decide_nothing(preamble: bytes) -> None:
+    assert _feed(preamble * 20) == Undecided()
+    assert _feed(preamble, _chunk(content="x")) == Started()
+
+
+@pytest.mark.parametrize("first", _STARTS)
+def test_the_first_content_or_the_end_starts_the_stream(first: bytes) -> None:
+    assert _feed(*_PREAMBLES, first) == Started()
+
+
+@pytest.mark.parametrize("refusal", _REFUSALS)
+def test_an_error_before_the_first_content_is_a_refusal(refusal: bytes) -> None:
+    verdict = _feed(*_PREAMBLES, refusal)
+    assert isinstance(verdict, Refused)
+    assert parse_overflow(verdict.refusal) == Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
+
+
+def test_an_error_after_the_first_content_is_not_a_refusal() -> None:
+    assert _feed(_ROLE, _chunk(content="x"), _event(_ERROR)) == Started()
+    assert _feed(_ROLE + _chunk(content="x") + _event(_ERROR)) == Started()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        _chunk("model_context_window_exceeded", content=""),
+        _event({"type": "message_delta", "delta": {"stop_reason": "model_context_window_exceeded"}}),
+    ],
+)
+def test_a_full_window_before_any_content_is_a_refusal(end: bytes) -> None:
+    assert _feed(_ROLE, end) == Refused(Refusal(200, ("model_context_window_exceeded",)))
+    assert _feed(_ROLE, _chunk(content="x"), end) == Started()
+    assert _feed(_chunk("model_context_window_exceeded", content="x")) == Started()
+
+
+def test_the_verdict_never_changes_once_it_is_made() -> None:
+    start = StreamStart()
+    assert isinstance(start.feed(_event(_ERROR)), Refused)
+    assert isinstance(start.feed(_chunk(content="x")), Refused)
+    assert isinstance(start.finish(), Refused)
+
+
+def test_events_of_an_unknown_kind_are_not_held_back_for_long() -> None:
+    unknown = _event({"token": {"text": "x"}})
+    assert _feed(unknown * 3) == Undecided()
+    assert _feed(unknown * 3 + b"data: not json\n\n") == Started()
+    assert isinstance(_feed(unknown * 3 + _event(_ERROR)), Refused)
+
+
+def test_a_long_stream_without_content_is_not_held_back_forever() -> None:
+    comment = b": " + b"x" * 1021 + b"\n"
+    assert _feed(comment * (MAX_START_BYTES // 1024 - 1)) == Undecided()
+    assert _feed(comment * (MAX_START_BYTES // 1024)) == Started()
+    assert _feed(comment * (MAX_START_BYTES // 1024) + b"\n" + _event(_ERROR)) == Started()
+
+
+def test_a_stream_that_ends_early_is_sent_downstream() -> None:
+    assert _whole() == Started()
+    assert _whole(_ROLE) == Started()
+    assert _whole(b"data: {") == Started()
+
+
+def test_a_json_error_in_place_of_a_stream_is_a_refusal() -> None:
+    body = json.dumps(_ERROR).encode()
+    assert _feed(body) == Undecided()
+    assert isinstance(_whole(body), Refused)
+    assert _whole(b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}') == Started()
+
+
+_ENDS = [b"\n\n", b"\r\n\r\n", b"\r\r"]
+_ANY = st.sampled_from([*_PREAMBLES, *_STARTS, *_REFUSALS, _event({"x": 1}), b"\xef\xbb\xbf", b"{"])
+
+
+@given(st.lists(_ANY, max_size=8), st.sampled_from(_ENDS), st.data())
+@example([_ROLE, _REFUSALS[0]], b"\r\n\r\n", None)
+def test_cuts_never_change_the_verdict(events: list[bytes], end: bytes, data: st.DataObject | None) -> None:
+    stream = b"".join(events).replace(b"\n\n", end)
+    for chunks in (draw_cuts(data, stream) if data else [], cut(stream, 1)):
+        if chunks:
+            assert (_feed(*chunks), _whole(*chunks)) == (_feed(stream), _whole(stream))
+    assert _whole(stream) != Undecided()
+
+
+def check_start(stream: bytes) -> None:
+    """It starts; and an error before its first content is a refusal."""
+    assert _feed(stream) == _feed(*cut_anywhere(stream, 7)) == Started()
+    blocks = stream.split(b"\n\n")
+    count = 0
+    while _feed(b"\n\n".join(blocks[: count + 1]) + b"\n\n") == Undecided():
+        count += 1
+    preamble = b"".join(block + b"\n\n" for block in blocks[:count])
+    verdict = _feed(preamble, _event(_ERROR))
+    assert isinstance(verdict, Refused) and parse_overflow(verdict.refusal) == _OVERFLOW
+
+
+@in_each_format
+def test_a_stream_of_each_format_starts(shape: Shape) -> None:
+    check_start(shape.stream(A_REPLY))
+
+
+@requires_shared
+def test_recorded_responses_are_no_refusals_and_their_streams_start() -> None:
+    for response in load_responses():
+        if response.is_stream:
+            check_start(response.body)
+        else:
+            assert parse_refusal(200, response.body) is None, response.file
