@@ -4,7 +4,7 @@ Three requests are counted, each on a warm gateway over real sockets: one that p
 every threshold, one whose old tool results are cleared, and the turn after whose response a compaction is
 scheduled. The gateway runs in the main thread, where every call is seen; stub upstream and client run in
 another one.
-Run with `make count`.
+Run with `make count`. ARGS="--files" names the files, and ARGS="--passed-through" counts only such a request.
 """
 
 import asyncio
@@ -191,7 +191,7 @@ def _write(name: str, lines: int) -> str:
     return "\n".join(f"{name}: line {at} of the text" for at in range(lines))
 
 
-async def run(profile: Profile) -> list[tuple[Case, Count]]:
+async def run(profile: Profile, cases: Sequence[Case]) -> list[tuple[Case, Count]]:
     upstream_port = _find_port()
     upstream = threading.Thread(target=lambda: asyncio.run(serve(upstream_port)), daemon=True)
     upstream.start()
@@ -200,14 +200,14 @@ async def run(profile: Profile) -> list[tuple[Case, Count]]:
         path.write_text(_SETTINGS.format(port=upstream_port))
         running = await start_gateway(load_settings(path, {}, host="127.0.0.1", port=0))
         try:
-            return await asyncio.to_thread(_count_all, running.port, profile)
+            return await asyncio.to_thread(_count_all, running.port, profile, cases)
         finally:
             await running.stop()
 
 
-def _count_all(port: int, profile: Profile) -> list[tuple[Case, Count]]:
+def _count_all(port: int, profile: Profile, cases: Sequence[Case]) -> list[tuple[Case, Count]]:
     client = Client(port, profile)
-    return [(case, count_case(case, client)) for case in _CASES]
+    return [(case, count_case(case, client)) for case in cases]
 
 
 def _find_port() -> int:
@@ -227,9 +227,10 @@ def print_table(found: Sequence[tuple[Case, Count]]) -> None:
 
 def main() -> None:
     profile = Profile()
+    cases = _CASES[:1] if "--passed-through" in sys.argv[1:] else _CASES
     sys.setprofile(profile)
     try:
-        found = uvloop.run(run(profile))
+        found = uvloop.run(run(profile, cases))
     finally:
         sys.setprofile(None)
     print_table(found)

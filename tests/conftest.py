@@ -7,6 +7,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
 from tests.examples import DEFAULT, EXHAUSTIVE, register_profiles
+from tests.rules.ceilings import find_excess_seconds
 from tests.toy.gateway import DEFAULT_STORE
 from tests.toy.redis_server import RedisServer, requires_redis, running_redis
 
 Note = Callable[[str, str], None]
 _ROW = "row of "
+_STARTED = pytest.StashKey[float]()
 _MOST_GARBAGE_BYTES = 1 << 30
 # Those that outlive a gateway: what a test with a restart needs.
 STORES = ("disk", "redis")
@@ -36,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """`-m exhaustive` also chooses the hypothesis profile; `--hypothesis-profile` wins over it."""
+    config.stash[_STARTED] = time.perf_counter()
     register_profiles()
     if config.getoption("--hypothesis-profile") is None:
         words = str(config.getoption("-m")).replace("not exhaustive", "").split()
@@ -133,7 +137,22 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return redis.patient_url
 
 
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A whole run of `make test` that takes too long fails."""
+    is_whole = not hasattr(session.config, "workerinput") and session.exitstatus == pytest.ExitCode.OK
+    if is_whole and _find_excess(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _find_excess(config: pytest.Config) -> str | None:
+    return find_excess_seconds(_count_seconds(config), os.environ)
+
+
+def _count_seconds(config: pytest.Config) -> float:
+    return time.perf_counter() - config.stash[_STARTED]
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     stats = terminalreporter.stats
     reports = [report for outcome in ("passed", "failed") for report in stats.get(outcome, ())]
     noted = [noted for report in reports if report.when == "call" for noted in report.user_properties]
@@ -143,3 +162,6 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
             tables.setdefault(name.removeprefix(_ROW), []).append(str(row))
     for heading, rows in sorted(tables.items()):
         terminalreporter.write_line("\n" + "\n".join([heading, *sorted(rows)]))
+    terminalreporter.write_line(f"\n{_count_seconds(config):.0f} seconds with collection")
+    if (excess := _find_excess(config)) is not None:
+        terminalreporter.write_line(excess, red=True)

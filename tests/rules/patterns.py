@@ -250,7 +250,7 @@ def _write_one(name: str, argument: Any, variant: int) -> str:
         case "BRANCH":
             return _pick([_write(branch, variant) for branch in argument[1]], variant)
         case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            return _write(argument[2], variant) * max(argument[0], min(variant, argument[1]))
+            return _write(argument[2], variant) * int(max(argument[0], min(variant, argument[1])))
         case "SUBPATTERN" | "ATOMIC_GROUP":
             return _write(_list_inner(name, argument)[0], variant)
         case _:

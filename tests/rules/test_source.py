@@ -1,17 +1,15 @@
-"""The rules of the house that a reader relies on, read from the source itself.
+"""The rules that a reader of `gateway` relies on, read from the source itself.
 
-Which of our modules may know which is import-linter's part (`make check`).
+Which of its modules may know which is import-linter's part (`make check`).
 """
 
 import ast
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-_TESTS = Path(__file__).resolve().parent
-_PACKAGE = _TESTS.parent / "gateway"
+_PACKAGE = Path(__file__).resolve().parents[2] / "gateway"
 
 _CORE = """
     __future__ abc base64 bisect collections contextlib dataclasses enum fnmatch functools hashlib itertools
@@ -61,10 +59,6 @@ def test_nothing_in_core_or_wire_awaits() -> None:
     assert [_name(p) for p in pure if any(isinstance(node, waits) for node in ast.walk(_parse(p)))] == []
 
 
-def test_no_module_is_longer_than_400_lines() -> None:
-    assert [_name(path) for path in _MODULES if len(path.read_text("utf-8").splitlines()) > 400] == []
-
-
 def test_no_function_is_longer_than_50_lines() -> None:
     functions = (
         (path, node)
@@ -104,24 +98,6 @@ def _list_types(path: Path) -> Iterator[str]:
             name = node.targets[0].id
             if name[0].isupper() and not name.isupper():
                 yield name
-
-
-# Documents that the rebuild was planned with. A clone must be complete, so nothing may refer to them.
-_ABSENT = re.compile(r"\b(DESIGN|HOUSE|FACTS|STYLE)\b|\b[Dd]ocuments? 00\d §")
-_CITING = ("*.py", "*.md", "*.toml", "*.yaml", "Makefile")
-
-
-def test_no_file_refers_to_a_document_that_is_not_in_the_repository() -> None:
-    root = _TESTS.parent
-    folders = [root / name for name in ("gateway", "tests", "bench", "scripts", "config", "docs", ".ci")]
-    files = [path for pattern in _CITING for path in (*root.glob(pattern), *_glob(folders, pattern))]
-    citing = [path for path in files if path != Path(__file__) and _ABSENT.search(path.read_text("utf-8"))]
-    assert [str(path.relative_to(root)) for path in citing] == []
-
-
-def _glob(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
-    for folder in folders:
-        yield from folder.rglob(pattern)
 
 
 def test_at_most_six_modules_lie_flat_in_the_package() -> None:
@@ -180,20 +156,3 @@ def _find_root(node: ast.AST) -> str:
 
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
-
-
-def test_tests_draw_no_random_number_without_a_seed() -> None:
-    calls = (
-        (path, node)
-        for path in sorted(_TESTS.rglob("*.py"))
-        for node in ast.walk(_parse(path))
-        if isinstance(node, ast.Call) and _is_unseeded(node)
-    )
-    assert [f"{path.relative_to(_TESTS)}:{node.lineno}" for path, node in calls] == []
-
-
-def _is_unseeded(call: ast.Call) -> bool:
-    module, _, name = ast.unparse(call.func).rpartition(".")
-    if name == "Random":
-        return not call.args
-    return module in ("random", "secrets") or name in ("urandom", "uuid4")
