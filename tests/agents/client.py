@@ -1,4 +1,4 @@
-"""A program under trial and how it is started. One instance per file in `clients`."""
+"""A program under trial and how it is started. The table of them is `clients.py`."""
 
 import os
 import shutil
@@ -54,16 +54,15 @@ class Client:
     prepare: writes the settings file, if it has one. program: what must be there to run it.
     turns: prompts of the user. last_command: what a client wants the model to call where its work is done.
     rules: what its upstream lets pass.
-    missing: why the gateway, or the toy, cannot serve it yet; None: it runs.
     """
 
     name: str
     package: str
     version: str
-    api: Api
-    window: int
     program: Path
     commands: Commands
+    api: Api = "chat"
+    window: int = 16_000
     prepare: Callable[[Place], None] = lambda _: None
     has_tools: bool = True
     turns: int = 3
@@ -71,7 +70,6 @@ class Client:
     sends: Sends = "all"
     rules: Rules = STRICT
     model: str = MODEL
-    missing: str | None = None
 
     @property
     def needs_npm(self) -> bool:

@@ -1,10 +1,11 @@
 """Collects the rows of all trials, prints them as a table at the end, and leaves it beside the programs."""
 
+from collections.abc import Mapping
+
 import pytest
 from _pytest.terminal import TerminalReporter
 
 from tests.agents.client import INSTALLED
-from tests.agents.table import render_table
 from tests.agents.trial import Row
 
 _ROWS = pytest.StashKey[list[Row]]()
@@ -20,10 +21,40 @@ def rows(request: pytest.FixtureRequest) -> list[Row]:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    found = config.stash.get(_ROWS, [])
-    if not found:
-        return
-    table = render_table(found)
-    (INSTALLED / "table.md").write_text(table, "utf-8")
-    terminalreporter.section("agents behind the gateway")
-    terminalreporter.write(table)
+    if found := config.stash.get(_ROWS, []):
+        table = _render([_name_cells(row) for row in found])
+        (INSTALLED / "table.md").write_text(table, "utf-8")
+        terminalreporter.section("agents behind the gateway")
+        terminalreporter.write(table)
+
+
+def _render(rows: list[Mapping[str, str]]) -> str:
+    """In Markdown, columns aligned."""
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in padded)
+
+
+def _name_cells(row: Row) -> Mapping[str, str]:
+    client = row.client
+    return {
+        "agent": client.name,
+        "package": f"{client.package} {client.version}",
+        "API": client.api,
+        "window": f"{client.window:,}",
+        "floor": f"{row.floor_tokens:,}",
+        "requests": str(row.requests),
+        "side calls": str(row.side_calls),
+        "windows": f"{row.windows:.1f}",
+        "summaries": str(row.summaries),
+        "digests": str(row.digests),
+        "summary calls": str(row.summary_calls),
+        "fewest": str(row.fewest_summaries),
+        "prunings": str(row.prunings),
+        "by client": str(row.client_compactions),
+        "refused": str(len(row.refused)),
+        "status": str(row.status),
+        "seconds": f"{row.seconds:.0f}",
+    }

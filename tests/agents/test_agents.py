@@ -37,7 +37,5 @@ async def test_it_ends_a_task_of_three_windows(client: Client, tmp_path: Path, r
 
 
 def _skip_what_cannot_run(client: Client) -> None:
-    if client.missing is not None:
-        pytest.skip(f"{client.name}: {client.missing}")
     if client.needs_npm and shutil.which("npm") is None:
         pytest.skip(f"{client.name} comes from npm, and npm is missing")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.agents.client import KEY, copy_program, npm_program, run_in_node
-from tests.agents.clients import codex
+from tests.agents.clients import find_client
 from tests.agents.errand import Errand, Size
 from tests.agents.trial import make_place, run_command
 from tests.end_to_end.test_mcp import LOSSY, play
@@ -113,14 +113,14 @@ async def test_codex_searches_its_own_conversation(tmp_path: Path) -> None:
     errand = Errand(tmp_path / "project" / "notes", _SIZE)
     errand.write_notes()
     fact = (tmp_path / "project" / "notes" / "note_000.txt").read_text("utf-8").splitlines()[0]
-    model = Searcher(errand, fact)
+    model, client = Searcher(errand, fact), find_client("Codex")
     async with ToyUpstream(window=_WINDOW) as toy, running_gateway(make_settings(toy, more=LOSSY)) as gateway:
         toy.reply = model.reply
         place = make_place(tmp_path, gateway.root_url)
-        codex.CLIENT.prepare(place)
+        client.prepare(place)
         with (place.home / "config.toml").open("a", encoding="utf-8") as settings:
             settings.write(_SERVER.format(root_url=gateway.root_url))
-        (command,) = codex.CLIENT.commands(place, errand.prompts)
+        (command,) = client.commands(place, errand.prompts)
         finished = await run_command(command, place)
     assert finished.status == 0, finished.output
     assert model.is_hidden and model.result is not None

@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,21 +13,23 @@ import pytest
 
 from gateway.wire.recall import RECALL_TOOL
 from tests.agents.client import Client
-from tests.agents.clients import claude_code, cline, codex, opencode, qwen_code
-from tests.agents.errand import Errand, Size
-from tests.agents.recalling import RecallingModel
+from tests.agents.clients import find_client
+from tests.agents.errand import Errand, find_names
 from tests.agents.tap import Tap, Tapped
-from tests.agents.trial import make_place, run_command
+from tests.agents.trial import make_errand, make_place, run_command
 from tests.toy.counting import render_compact
 from tests.toy.gateway import running_gateway
+from tests.toy.recalling import find_results, make_recall
+from tests.toy.reply import Reply, ToolCall
 from tests.toy.upstream import Seen, ToyUpstream
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 
-_CLIENTS = [each.CLIENT for each in (opencode, qwen_code, cline, codex, claude_code)]
+_CLIENTS = [find_client(name) for name in ("opencode", "Qwen Code", "Cline", "Codex", "Claude Code")]
 # Replies with a tool call: the first summary comes after about six of them, and the last search six later.
 _STEPS = 18
-_FILE_SHARE, _REPLY_SHARE = 0.05, 0.03
+# Replies of the errand between two moments, so that each has later requests before the next one.
+_REST = 2
 # Whatever of a search a client could have seen: the tool, and the ids of its calls.
 _TRACES = (RECALL_TOOL.encode(), b"call_recall_")
 # Of the sentence that begins every summary.
@@ -43,11 +46,67 @@ policies:
 """
 
 
+class RecallingModel:
+    """A model on an errand that also searches, once it is offered the tool: at the first token, beside a call of
+    the client's own tool, and after some text.
+
+    For `ToyUpstream.reply`. facts: what it searches for, one at each moment.
+
+    hidden: those that the request before the search did not hold. found: those that the results behind it
+    hold.
+    """
+
+    def __init__(self, errand: Errand, facts: Sequence[str]) -> None:
+        self.errand = errand
+        self.hidden: list[str] = []
+        self.found: list[str] = []
+        self._facts = list(facts)
+        self._moments = [self._first, self._beside, self._after_text]
+        self._searched: str | None = None
+        self._pause = 0
+
+    def reply(self, request: Mapping[str, object]) -> Reply:
+        if self.errand.is_side_call(request):
+            return self.errand.reply(request)
+        self._look_for_results(request)
+        if self._pause or not self._moments or RECALL_TOOL not in find_names(request):
+            self._pause = max(0, self._pause - 1)
+            return self.errand.reply(request)
+        self._pause = _REST
+        return self._moments.pop(0)(request)
+
+    def _look_for_results(self, request: Mapping[str, object]) -> None:
+        if self._searched is not None and self._searched in find_results(dict(request)):
+            self.found.append(self._searched)
+        self._searched = None
+
+    def _search(self, request: Mapping[str, object]) -> ToolCall:
+        self._searched = self._facts.pop(0)
+        if self._searched not in render_compact(request):
+            self.hidden.append(self._searched)
+        return make_recall(len(self._facts), self._searched)
+
+    def _first(self, request: Mapping[str, object]) -> Reply:
+        return Reply(text=None, tool_calls=(self._search(request),))
+
+    def _after_text(self, request: Mapping[str, object]) -> Reply:
+        return Reply(text="Let me look it up.", tool_calls=(self._search(request),))
+
+    def _beside(self, request: Mapping[str, object]) -> Reply:
+        """Put off at the end of a turn of the user, where the errand calls nothing."""
+        reply = self.errand.reply(request)
+        if not reply.tool_calls:
+            self._pause = 0
+            self._moments.insert(0, self._beside)
+            return reply
+        return replace(reply, tool_calls=(self._search(request), *reply.tool_calls))
+
+
 @pytest.mark.parametrize("client", _CLIENTS, ids=lambda client: client.name)
 async def test_an_agent_never_notices_that_its_model_searches(client: Client, tmp_path: Path) -> None:
     if not client.program.exists():
         pytest.skip(f"{client.package} is not installed; see `make install-agents`")
-    errand = _make_errand(client, tmp_path / "project" / "notes")
+    errand = make_errand(client, tmp_path / "project" / "notes", _STEPS)
     model = RecallingModel(errand, _read_facts(errand.folder))
     async with ToyUpstream(window=client.window, rules=client.rules) as toy:
         toy.reply = model.reply
@@ -66,18 +125,6 @@ async def test_an_agent_never_notices_that_its_model_searches(client: Client, tm
     assert sum(errand.goodbye(0).encode() in each for each in kept) >= 2
     assert [each[:200] for each in kept if any(trace in each for trace in _TRACES)] == []
     _check_prefixes([seen for seen in toy.chats if not errand.is_side_call(seen.request)])
-
-
-def _make_errand(client: Client, notes: Path) -> Errand:
-    size = Size(
-        turns=client.turns,
-        steps=_STEPS // client.turns,
-        file_tokens=int(_FILE_SHARE * client.window),
-        reply_tokens=int(_REPLY_SHARE * client.window),
-    )
-    errand = Errand(notes, size, client.last_command)
-    errand.write_notes()
-    return errand
 
 
 def _read_facts(notes: Path) -> Sequence[str]:

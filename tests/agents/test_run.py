@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.client import KEY, MODEL, Client, Command, Place, bare_environment
-from tests.agents.clients import CLIENTS
+from tests.agents.clients import find_client
 from tests.agents.trial import make_errand, make_place
 from tests.hostile.process import linux_only
 from tests.toy.delivery import Delivery
@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 400
 
 def _find(name: str) -> Client:
     """The SDK's program gets the address by the variable of the SDK, and aider one prompt for each step."""
-    client = next(client for client in CLIENTS if client.name == name)
+    client = find_client(name)
     if not client.has_tools:
         return replace(client, turns=_STEPS)
     if name.startswith("openai SDK"):
