@@ -47,8 +47,8 @@ policies:
 
 
 class RecallingModel:
-    """A model on an errand that also searches, once it is offered the tool: at the first token, beside a call of
-    the client's own tool, and after some text.
+    """A model on an errand that also searches, once it is offered the tool: at the first token, beside a call
+    of the client's own tool, and after some text.
 
     For `ToyUpstream.reply`. facts: what it searches for, one at each moment.
 
