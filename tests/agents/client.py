@@ -105,8 +105,8 @@ def run_in_node(program: str, *arguments: str) -> Commands:
 
 
 def run_in_venv(venv: str, program: str, *arguments: str) -> Commands:
-    """A program of this repository around an SDK. It runs in the SDK's venv and imports nothing from here."""
-    start = (str(python_program(venv)), str(_PROGRAMS / program), *arguments)
+    """An agent of `programs/sdk_agents.py`. It runs in the SDK's venv and imports nothing from here."""
+    start = (str(python_program(venv)), str(_PROGRAMS / "sdk_agents.py"), program, *arguments)
 
     def commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
         return (Command(arguments=(*start, *prompts), environment=_endpoint(place, program)),)

@@ -23,14 +23,14 @@ from tests.toy.validity import STRICT, Rules
 _TABLE = Path(__file__).with_name("clients.yaml")
 # Programs of this repository around an SDK: the venv or npm, the package, its version, and the program.
 _SDKS: Mapping[str, tuple[str, str, str, str]] = {
-    "openai_agents": ("openai_agents", "openai-agents", "0.24.0", "openai_agents_agent.py"),
-    "langchain": ("langchain", "langchain", "1.4.7", "langchain_agent.py"),
-    "pydantic_ai": ("pydantic_ai", "pydantic-ai-slim", "2.68.0", "pydantic_ai_agent.py"),
-    "openai": ("openai_sdk", "openai", "3.54.0", "openai_loop.py"),
-    "smolagents": ("smolagents", "smolagents", "1.26.0", "smolagents_agent.py"),
-    "autogen": ("autogen", "autogen-agentchat", "0.7.5", "autogen_agent.py"),
-    "anthropic": ("anthropic_sdk", "anthropic", "2.12.0", "anthropic_loop.py"),
-    "anthropic_runner": ("anthropic_sdk", "anthropic", "2.12.0", "anthropic_runner.py"),
+    "openai_agents": ("openai_agents", "openai-agents", "0.24.0", "openai_agents"),
+    "langchain": ("langchain", "langchain", "1.4.7", "langchain"),
+    "pydantic_ai": ("pydantic_ai", "pydantic-ai-slim", "2.68.0", "pydantic_ai"),
+    "openai": ("openai_sdk", "openai", "3.54.0", "openai_loop"),
+    "smolagents": ("smolagents", "smolagents", "1.26.0", "smolagents"),
+    "autogen": ("autogen", "autogen-agentchat", "0.7.5", "autogen"),
+    "anthropic": ("anthropic_sdk", "anthropic", "2.12.0", "anthropic_loop"),
+    "anthropic_runner": ("anthropic_sdk", "anthropic", "2.12.0", "anthropic_runner"),
     "anthropic_npm": ("npm", "@anthropic-ai/sdk", "1.12.0", "anthropic_runner.mjs"),
     "ai_sdk": ("npm", "ai", "6.0.326", "ai_sdk_agent.mjs"),
 }

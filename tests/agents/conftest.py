@@ -39,22 +39,12 @@ def _render(rows: list[Mapping[str, str]]) -> str:
 
 def _name_cells(row: Row) -> Mapping[str, str]:
     client = row.client
-    return {
+    cells = {
         "agent": client.name,
         "package": f"{client.package} {client.version}",
         "API": client.api,
         "window": f"{client.window:,}",
-        "floor": f"{row.floor_tokens:,}",
-        "requests": str(row.requests),
-        "side calls": str(row.side_calls),
         "windows": f"{row.windows:.1f}",
-        "summaries": str(row.summaries),
-        "digests": str(row.digests),
-        "summary calls": str(row.summary_calls),
-        "fewest": str(row.fewest_summaries),
-        "prunings": str(row.prunings),
-        "by client": str(row.client_compactions),
-        "refused": str(len(row.refused)),
-        "status": str(row.status),
-        "seconds": f"{row.seconds:.0f}",
     }
+    counts = {name: f"{count:,}" for name, count in row.count_all().items()}
+    return {**cells, **counts, "seconds": f"{row.seconds:.0f}"}

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +19,7 @@ import pytest
 
 from tests.agents.client import KEY, MODEL, Client, Command, Place, bare_environment
 from tests.agents.clients import find_client
-from tests.agents.trial import make_errand, make_place
+from tests.agents.trial import make_errand, make_place, require_client
 from tests.hostile.process import linux_only
 from tests.toy.delivery import Delivery
 from tests.toy.running import wait_until
@@ -52,7 +51,7 @@ def _with_variable(client: Client, place: Place, prompts: Sequence[str]) -> tupl
 @pytest.mark.parametrize("name", _NAMES)
 async def test_it_ends_a_task_of_four_windows(name: str, tmp_path: Path) -> None:
     client = _find(name)
-    _skip_what_cannot_run(client)
+    require_client(client)
     errand = make_errand(client, tmp_path / "project" / "notes", _STEPS)
     toy = ToyUpstream(window=client.window, rules=client.rules)
     toy.reply = errand.reply
@@ -78,7 +77,7 @@ async def test_it_ends_a_task_of_four_windows(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", _NAMES)
 async def test_the_keys_that_interrupt_it_leave_nothing_running(name: str, tmp_path: Path) -> None:
     client = _find(name)
-    _skip_what_cannot_run(client)
+    require_client(client)
     errand = make_errand(client, tmp_path / "project" / "notes", _STEPS)
     async with ToyUpstream(window=client.window, rules=client.rules) as toy:
         toy.delivery = Delivery(before_headers_seconds=600.0)
@@ -160,9 +159,3 @@ def _hash_files(place: Place) -> Mapping[str, str]:
     paths = [path for folder in (place.home, place.project) for path in folder.rglob("*")]
     files = [path for path in paths if path.is_file() and not path.is_symlink()]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def _skip_what_cannot_run(client: Client) -> None:
-    assert client.program.exists(), f"{client.package} is not installed; see what `make install-agents` says"
-    if client.needs_npm and shutil.which("npm") is None:
-        pytest.skip(f"{client.name} comes from npm, and npm is missing")

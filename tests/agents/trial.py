@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.agents.client import Client, Command, Place, bare_environment
 from tests.agents.errand import Errand, Request, Size
@@ -23,7 +25,7 @@ from tests.toy.counting import render_compact
 from tests.toy.dialects import find_dialect
 from tests.toy.economics import Sizes
 from tests.toy.gateway import RunningGateway, running_gateway
-from tests.toy.upstream import Seen, ToyUpstream
+from tests.toy.upstream import ToyUpstream
 
 _PATIENCE_SECONDS = 300
 # Share of the window for each step: 42 steps make more than three windows.
@@ -34,6 +36,12 @@ _COUNT = re.compile(r"^(gateway_\w+_total)(?:\{(.*)\})? ([0-9.e+]+)$", re.MULTIL
 _ENDPOINTS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 
 
+def require_client(client: Client) -> None:
+    if client.needs_npm and shutil.which("npm") is None:
+        pytest.skip(f"{client.name} comes from npm, and npm is missing")
+    assert client.program.exists(), f"{client.package} is not installed; see what `make install-agents` says"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finished:
     """A process that came to its end. output: both streams, as text."""
@@ -42,46 +50,78 @@ class Finished:
     output: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class Row:
     """One run. Each side call counts twice: it was repeated in the end."""
 
-    client: Client
-    requests: int
-    side_calls: int
-    sizes: Sizes  # what the client brought (material.py)
-    summary_calls: int  # received by the upstream
-    summaries: int
-    digests: int
-    prunings: int
-    client_compactions: int
-    refused: tuple[str, ...]
-    touched_side_calls: int  # side calls that did not go out as they came in
-    forgotten: tuple[str, ...]  # facts that the last request that went out did not hold
-    finished: tuple[Finished, ...]
-    missing_words: tuple[str, ...]  # last words of turns that the client never showed
-    seconds: float
+    def __init__(self, client: Client, toy: ToyUpstream, tap: Tap, errand: Errand) -> None:
+        self.client, self.toy, self.errand = client, toy, errand
+        dialect = find_dialect(_ENDPOINTS[client.api])
+        assert dialect is not None
+        self._dialect = dialect
+        self._asked = [tapped for tapped in tap.exchanges if _is_to(tapped, _ENDPOINTS[client.api])]
+        self._bodies: list[Request] = [json.loads(tapped.body) for tapped in self._asked]
+        self._main = [body for body in self._bodies if not errand.is_side_call(body)]
+        both = zip(self._asked, self._bodies, strict=True)
+        self._side_calls = [(tapped, body) for tapped, body in both if errand.is_side_call(body)]
+        self.counts: Mapping[str, int] = {}
+        self.finished: tuple[Finished, ...] = ()
+        self.seconds = 0.0
+        # What the client brought.
+        held = errand.replies if client.sends == "new" else ()
+        self.sizes: Sizes = measure_material(dialect, toy.counter, self._main, held)
 
-    @property
-    def floor_tokens(self) -> int:
-        return self.sizes.floor_tokens
+    def count_all(self) -> dict[str, int]:
+        """summary calls: received by the upstream."""
+        return {
+            "floor": self.sizes.floor_tokens,
+            "requests": len(self._asked),
+            "side calls": len(self._side_calls),
+            "summaries": self.counts.get('gateway_compactions_total{kind="summary",result="done"}', 0),
+            "digests": self.counts.get('gateway_compactions_total{kind="digest",result="done"}', 0),
+            "summary calls": len(self.toy.summaries),
+            "fewest": fewest_summaries(self.sizes, self.client.window),
+            "prunings": self.counts.get("gateway_prunings_total{}", 0),
+            "by client": self._count_client_compactions(),
+            "refused": len(self.list_refusals()),
+            "status": next((process.status for process in self.finished if process.status), 0),
+        }
 
     @property
     def windows(self) -> float:
         return count_material(self.sizes) / self.client.window
 
-    @property
-    def fewest_summaries(self) -> int:
-        return fewest_summaries(self.sizes, self.client.window)
+    def _count_client_compactions(self) -> int:
+        """A whole history that became shorter, or a side call that carries one."""
+        lengths = [len(_messages(body)) for body in self._main] if self.client.sends == "all" else []
+        shrunk = sum(later < earlier for earlier, later in pairwise(lengths))
+        tokens = [self._dialect.count(self.toy.counter, body) for _, body in self._side_calls]
+        return shrunk + sum(size > _HISTORY_SHARE * self.client.window for size in tokens)
 
-    @property
-    def compactions(self) -> int:
-        return self.summaries + self.digests
+    def count_touched_side_calls(self) -> int:
+        """That did not go out as they came in."""
+        sent = [_messages(seen.request) for seen in self.toy.chats]
+        return sum(
+            tapped.plan != "passthrough" or _messages(body) not in sent for tapped, body in self._side_calls
+        )
 
-    @property
-    def status(self) -> int:
-        """The first that is not 0."""
-        return next((process.status for process in self.finished if process.status), 0)
+    def list_refusals(self) -> list[str]:
+        """Those of the strict upstream, then those that the client got."""
+        upstream = [seen.refusal for seen in self.toy.requests if seen.refusal is not None]
+        seen = [f"{tapped.path}: {tapped.status}" for tapped in self._asked if tapped.status != 200]
+        return upstream + seen + [f"{tapped.path}: broken off" for tapped in self._asked if tapped.broken]
+
+    def list_forgotten(self) -> list[str]:
+        """Facts that the client has shown and the last request of the conversation did not hold upstream."""
+        sent = [seen for seen in self.toy.chats if not self.errand.is_side_call(seen.request)]
+        known = render_compact(sent[-1].whole) if sent else ""
+        shown = b"".join(tapped.body for tapped in self._asked)
+        return [fact for fact in self.errand.facts if fact.encode() in shown and fact not in known]
+
+    def list_missing_words(self) -> list[str]:
+        """Last words of turns that the client never showed."""
+        shown = "".join(process.output for process in self.finished)
+        goodbyes = map(self.errand.goodbye, range(self.errand.size.turns))
+        return [words for words in goodbyes if words not in shown]
 
 
 async def run_trial(client: Client, folder: Path) -> Row:
@@ -97,9 +137,11 @@ async def run_trial(client: Client, folder: Path) -> Row:
         finished = [await run_command(command, place) for command in commands]
         await _repeat_side_calls(tap, errand)
         counts = await _read_counts(gateway)
-    seconds = time.monotonic() - started
-    _keep(folder, finished)
-    return _Account(client, toy, tap, errand).row(counts, tuple(finished), seconds)
+    # For finding the reason of a failure.
+    (folder / "output.txt").write_text("\n".join(process.output for process in finished), "utf-8")
+    row = Row(client, toy, tap, errand)
+    row.counts, row.finished, row.seconds = counts, tuple(finished), time.monotonic() - started
+    return row
 
 
 def make_errand(client: Client, notes: Path, steps: int = _STEPS) -> Errand:
@@ -134,13 +176,9 @@ async def _repeat_side_calls(tap: Tap, errand: Errand) -> None:
     """Clients request titles early. Requested now, with summaries active, titles are still branches of their
     own.
     """
-    for tapped in [tapped for tapped in tap.exchanges if _is_side_call(tapped, errand)]:
+    asked = [tapped for tapped in tap.exchanges if _is_to(tapped, *_ENDPOINTS.values())]
+    for tapped in [tapped for tapped in asked if errand.is_side_call(json.loads(tapped.body))]:
         await tap.repeat(tapped)
-
-
-def _is_side_call(tapped: Tapped, errand: Errand) -> bool:
-    is_asked = tapped.method == "POST" and tapped.path.partition("?")[0] in _ENDPOINTS.values()
-    return is_asked and errand.is_side_call(json.loads(tapped.body))
 
 
 async def run_command(command: Command, place: Place) -> Finished:
@@ -167,11 +205,6 @@ async def run_command(command: Command, place: Place) -> Finished:
     return Finished(status=process.returncode or 0, output=output.decode("utf-8", "replace"))
 
 
-def _keep(folder: Path, finished: list[Finished]) -> None:
-    """The output of the client, for finding the reason of a failure."""
-    (folder / "output.txt").write_text("\n".join(process.output for process in finished), "utf-8")
-
-
 async def _read_counts(gateway: RunningGateway) -> Mapping[str, int]:
     """The gateway's own metrics, by name and labels."""
     url = f"http://127.0.0.1:{gateway.admin_port}/metrics"
@@ -180,85 +213,8 @@ async def _read_counts(gateway: RunningGateway) -> Mapping[str, int]:
     return {f"{name}{{{labels}}}": int(float(value)) for name, labels, value in _COUNT.findall(text)}
 
 
-class _Account:
-    """Adds up the exchanges of tap and toy."""
-
-    def __init__(self, client: Client, toy: ToyUpstream, tap: Tap, errand: Errand) -> None:
-        self.client, self.toy, self.errand = client, toy, errand
-        dialect = find_dialect(_ENDPOINTS[client.api])
-        assert dialect is not None
-        self.dialect = dialect
-        self.asked = [tapped for tapped in tap.exchanges if self._is_asked(tapped)]
-        self.bodies: list[Request] = [json.loads(tapped.body) for tapped in self.asked]
-
-    def _is_asked(self, tapped: Tapped) -> bool:
-        return tapped.method == "POST" and tapped.path.partition("?")[0] == _ENDPOINTS[self.client.api]
-
-    def row(self, counts: Mapping[str, int], finished: tuple[Finished, ...], seconds: float) -> Row:
-        return Row(
-            client=self.client,
-            requests=len(self.asked),
-            side_calls=len(self._side_calls()),
-            sizes=self._material(),
-            summary_calls=len(self.toy.summaries),
-            summaries=counts.get('gateway_compactions_total{kind="summary",result="done"}', 0),
-            digests=counts.get('gateway_compactions_total{kind="digest",result="done"}', 0),
-            prunings=counts.get("gateway_prunings_total{}", 0),
-            client_compactions=self._client_compactions(),
-            refused=tuple(self._refused()),
-            touched_side_calls=self._touched_side_calls(),
-            forgotten=self._forgotten(),
-            finished=finished,
-            missing_words=self._missing_words(finished),
-            seconds=seconds,
-        )
-
-    @property
-    def _main(self) -> list[Request]:
-        return [body for body in self.bodies if not self.errand.is_side_call(body)]
-
-    def _material(self) -> Sizes:
-        held = self.errand.replies if self.client.sends == "new" else ()
-        return measure_material(self.dialect, self.toy.counter, self._main, held)
-
-    def _side_calls(self) -> list[tuple[Tapped, Request]]:
-        both = zip(self.asked, self.bodies, strict=True)
-        return [(tapped, body) for tapped, body in both if self.errand.is_side_call(body)]
-
-    def _touched_side_calls(self) -> int:
-        sent = [_messages(seen.request) for seen in self.toy.chats]
-        return sum(
-            tapped.plan != "passthrough" or _messages(body) not in sent for tapped, body in self._side_calls()
-        )
-
-    def _client_compactions(self) -> int:
-        """A whole history that became shorter, or a side call that carries one."""
-        lengths = [len(_messages(body)) for body in self._main] if self.client.sends == "all" else []
-        shrunk = sum(later < earlier for earlier, later in pairwise(lengths))
-        tokens = [self.dialect.count(self.toy.counter, body) for _, body in self._side_calls()]
-        return shrunk + sum(size > _HISTORY_SHARE * self.client.window for size in tokens)
-
-    def _refused(self) -> list[str]:
-        """Refusals: those of the strict upstream, then those that the client got."""
-        upstream = [seen.refusal for seen in self.toy.requests if seen.refusal is not None]
-        seen = [f"{tapped.path}: {tapped.status}" for tapped in self.asked if tapped.status != 200]
-        cut = [f"{tapped.path}: broken off" for tapped in self.asked if tapped.broken]
-        return upstream + seen + cut
-
-    def _sent(self) -> list[Seen]:
-        """The conversation's own requests, as they went upstream."""
-        return [seen for seen in self.toy.chats if not self.errand.is_side_call(seen.request)]
-
-    def _forgotten(self) -> tuple[str, ...]:
-        """Of the facts that the client has shown: a command of its own may fail."""
-        known = render_compact(self._sent()[-1].whole) if self._sent() else ""
-        shown = b"".join(tapped.body for tapped in self.asked)
-        return tuple(fact for fact in self.errand.facts if fact.encode() in shown and fact not in known)
-
-    def _missing_words(self, finished: tuple[Finished, ...]) -> tuple[str, ...]:
-        shown = "".join(process.output for process in finished)
-        goodbyes = map(self.errand.goodbye, range(self.errand.size.turns))
-        return tuple(words for words in goodbyes if words not in shown)
+def _is_to(tapped: Tapped, *paths: str) -> bool:
+    return tapped.method == "POST" and tapped.path.partition("?")[0] in paths
 
 
 def _messages(body: Request) -> list[object]:

@@ -45,6 +45,14 @@ def test_a_prompt_is_the_sum_of_its_parts() -> None:
     assert last == first + sum(added)
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("words of a sentence", 3.75), ("1234567", 3.0), ("日本語", 2.16), ("x = f(1)\n", 6.2)],
+)
+def test_each_kind_of_text_has_its_cost(text: str, tokens: float) -> None:
+    assert count_text(text) == pytest.approx(tokens)
+
+
 # As o200k_base counts these texts.
 @pytest.mark.parametrize(
     ("kind", "tokens"),
