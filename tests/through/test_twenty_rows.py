@@ -4,25 +4,26 @@ Each row is a session of a scripted agent in front of a strict upstream; what is
 was sent and what operators are told. The details of each system are tested elsewhere, beside their sources.
 """
 
+import asyncio
 import json
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
-from gateway.reporting.events import CompactBoundary, Event, SessionCompacted, Subscription
-from tests.hooks.listener import hook_settings, listening, responding
-from tests.toy.admin_port import ADMIN, ask_to_compact, get, get_json
 from tests.toy.agent import Session, Shape, Style, make_session
 from tests.toy.counting import count_text
 from tests.toy.delivery import RawAnswer
-from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.house import ADMIN, ADMIN_TOKEN, House, make_settings
 from tests.toy.messages import MESSAGES
+from tests.toy.product import serve
 from tests.toy.reply import Reply
 from tests.toy.running import Pace, Run, run_session, wait_until
-from tests.toy.sessions import SESSION, TASK
-from tests.toy.sessions import play as play_editing
 from tests.toy.upstream import ToyUpstream
 
 WINDOW = 32_000
@@ -33,24 +34,93 @@ QUESTION = "What did we do so far?"
 PLACEHOLDER = "[Old tool result content cleared]"
 
 
+UTILIZATION = "policies: {default: {preset: utilization}}\n"
+KEY = "sk-toy"
+
+
 def make_row_session(turns: int = 60, style: Style = "many_users", turn_tokens: int = 900) -> Session:
     return make_session(turns, 5, style, turn_tokens)
 
 
-def write_settings(toy: ToyUpstream, policy: str = "", more: str = "") -> str:
-    """policy: the inside of a map of YAML, such as `preset: recent`."""
-    return make_settings(toy, output_tokens=OUTPUT, more=f"{more}policies: {{default: {{{policy}}}}}\n")
+@asynccontextmanager
+async def serve_toy(
+    toy: ToyUpstream, settings: str, env: Mapping[str, str] | None = None
+) -> AsyncIterator[House]:
+    async with serve(settings, env=env) as product:
+        yield House(toy, product, KEY)
 
 
 async def play(
     policy: str, session: Session | None = None, window: int = WINDOW, last: int | None = None
 ) -> Run:
-    """The whole session, or its first turns, under a policy."""
-    async with ToyUpstream(window=window) as toy, running_gateway(write_settings(toy, policy)) as gateway:
-        run = await run_session(session or make_row_session(), gateway.base_url, toy, SHAPE, Pace(last=last))
-        await gateway.settle()
+    """The whole session, or its first turns. policy: such as `preset: recent`."""
+    more = f"policies: {{default: {{{policy}}}}}\n"
+    async with (
+        ToyUpstream(window=window) as toy,
+        serve_toy(toy, make_settings(toy, output_tokens=OUTPUT, more=more)) as house,
+    ):
+        run = await house.play(session or make_row_session(), SHAPE, last=last)
+        await house.at_rest()
     assert run.failed == [] and run.refusals == []
     return run
+
+
+async def look(house: House, path: str) -> Any:
+    """What the admin port shows."""
+    status, found = await house.admin(path)
+    assert status == 200, found
+    return found
+
+
+@dataclass
+class Heard:
+    """What a hook or a listener was told, in order."""
+
+    told: list[dict[str, Any]] = field(default_factory=list)
+    port: int = 0
+
+    def find(self, **fields: str) -> dict[str, Any] | None:
+        return next((each for each in self.told if fields.items() <= each.items()), None)
+
+
+@asynccontextmanager
+async def hooked(**response: object) -> AsyncIterator[Heard]:
+    """The other end of a hook."""
+    heard = Heard()
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        heard.told.append(await request.json())
+        return web.json_response(response)
+
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    heard.port = runner.addresses[0][1]
+    try:
+        yield heard
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def listening(house: House) -> AsyncIterator[Heard]:
+    """Events of the admin port."""
+    heard = Heard()
+
+    async def read(response: aiohttp.ClientResponse) -> None:
+        async for line in response.content:
+            if line.startswith(b"data:"):
+                heard.told.append(json.loads(line.removeprefix(b"data:")))
+
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    url = f"{house.product.admin_url}/api/v1/events"
+    async with aiohttp.ClientSession(headers=headers, read_bufsize=1 << 20) as client, client.get(url) as got:
+        reading = asyncio.create_task(read(got))
+        try:
+            yield heard
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
 
 def list_messages(run: Run, at: int = -1) -> list[dict[str, Any]]:
@@ -68,13 +138,6 @@ def find_first(run: Run, plan: str) -> int:
     return next(at for at, found in enumerate(run.plans) if found == plan)
 
 
-async def hear_until(heard: Subscription, kind: type[Event]) -> Event:
-    """The next event of a kind."""
-    while not isinstance(event := await heard.next(), kind):
-        pass
-    return event
-
-
 @pytest.mark.system(1)
 async def test_row_1_a_step_above_the_usable_window_is_an_overflow_and_no_limit_is_none() -> None:
     run = await play("preset: opencode")
@@ -86,32 +149,38 @@ async def test_row_1_a_step_above_the_usable_window_is_an_overflow_and_no_limit_
     async with ToyUpstream(window=WINDOW) as toy:
         unlimited = make_settings(toy).replace(f"context: {WINDOW}", "context: 0")
         toy.window = 1_000_000
-        async with running_gateway(unlimited) as gateway:
-            free = await run_session(make_row_session(), gateway.base_url, toy, SHAPE)
+        async with serve_toy(toy, unlimited) as house:
+            free = await house.play(make_row_session(), SHAPE)
     assert set(free.plans) == {"passthrough"} and free.summaries == []
 
 
 @pytest.mark.system(2)
-async def test_row_2_a_queued_compaction_survives_a_restart(tmp_path: Path) -> None:
+async def test_row_2_a_queued_compaction_survives_a_restart_and_is_carried_out_once(tmp_path: Path) -> None:
+    """After the restart the answer is held back, so that only what was queued can begin a summary."""
     session = make_session(150, 7, "one_user", 120)
     async with ToyUpstream(window=16_000) as toy:
         toy.summary_delivery = replace(toy.summary_delivery, never=True)
         settings = make_settings(toy, store=f"disk:{tmp_path}")
         turn = 0
-        async with running_gateway(settings) as gateway:
-            while not toy.summaries:
-                await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
+        async with serve_toy(toy, settings) as house:
+            begun = asyncio.create_task(wait_until(lambda: bool(toy.summaries)))
+            while not begun.done():
+                assert (await house.play(session, SHAPE, turn, turn + 1)).plans == ["passthrough"]
                 turn += 1
-                await wait_until(lambda: gateway.app.is_idle or bool(toy.summaries))
+                resting = asyncio.create_task(house.at_rest())
+                await asyncio.wait((resting, begun), return_when=asyncio.FIRST_COMPLETED)
+                resting.cancel()
         toy.summary_delivery = replace(toy.summary_delivery, never=False)
+        answering, toy.delivery = toy.delivery, replace(toy.delivery, never=True)
         asked = len(toy.summaries)
-        async with running_gateway(settings) as gateway:
-            await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
-            await gateway.settle()
-            assert len(toy.summaries) == asked + 1
-            # It is carried out once: the next request starts nothing.
-            await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=turn + 1, last=turn + 2))
-            await gateway.settle()
+        async with serve_toy(toy, settings) as house:
+            asking = asyncio.create_task(house.post("/chat/completions", session.request(turn, SHAPE)))
+            await wait_until(lambda: len(toy.summaries) == asked + 1 and toy.summaries[-1].finished)
+            asking.cancel()
+            toy.delivery = answering
+            # The next request starts nothing more.
+            await house.play(session, SHAPE, turn, turn + 1)
+            await house.at_rest()
     assert len(toy.summaries) == asked + 1
 
 
@@ -139,9 +208,9 @@ async def test_row_4_an_agent_is_told_to_continue_after_an_automatic_compaction(
 async def test_row_5_only_the_newest_finished_summary_hides_anything() -> None:
     failed = RawAnswer(status=500, pieces=(b'{"error": {"message": "no"}}',))
     session = make_row_session(90)
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy)) as gateway:
+    async with ToyUpstream(window=WINDOW) as toy, serve_toy(toy, make_settings(toy)) as house:
         toy.summary_failures = [failed] * 2
-        run = await run_session(session, gateway.base_url, toy, SHAPE)
+        run = await house.play(session, SHAPE)
     assert run.failed == [] and run.refusals == []
     begun = next(at for at, plan in enumerate(run.plans) if plan == "pivot")
     # The failed one hid nothing: every request before the first pivot is whole.
@@ -155,7 +224,7 @@ async def test_row_5_only_the_newest_finished_summary_hides_anything() -> None:
 
 @pytest.mark.system(6)
 async def test_row_6_old_tool_results_are_pruned_by_the_rule_of_000() -> None:
-    run = await play("preset: opencode", make_row_session(130, turn_tokens=1_200), window=300_000)
+    run = await play("preset: opencode", make_row_session(65, turn_tokens=2_400), window=300_000)
     messages = list_messages(run)
     cleared = [at for at, message in enumerate(messages) if message.get("content") == PLACEHOLDER]
     kept = [at for at, message in enumerate(messages) if message["role"] == "tool" and at not in cleared]
@@ -166,7 +235,7 @@ async def test_row_6_old_tool_results_are_pruned_by_the_rule_of_000() -> None:
     assert sum(len(str(messages[at]["content"])) for at in kept) / 4 > 40_000
     before = {
         message["tool_call_id"]: message
-        for message in make_row_session(130, turn_tokens=1_200).messages(129)
+        for message in make_row_session(65, turn_tokens=2_400).messages(64)
         if "tool_call_id" in message
     }
     gone = [str(before[messages[at]["tool_call_id"]]["content"]) for at in cleared]
@@ -177,32 +246,27 @@ async def test_row_6_old_tool_results_are_pruned_by_the_rule_of_000() -> None:
 @pytest.mark.system(7)
 async def test_row_7_what_was_removed_can_be_read_as_it_was() -> None:
     session = make_row_session()
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
-        run = await run_session(session, gateway.base_url, toy, SHAPE)
-        await gateway.settle()
+    async with ToyUpstream(window=WINDOW) as toy, serve_toy(toy, make_settings(toy, more=ADMIN)) as house:
+        run = await house.play(session, SHAPE)
+        await house.at_rest()
         path = f"/conversations/{run.conversation}/originals"
-        listed = await get_json(gateway, path)
+        listed = await look(house, path)
         originals = [each for taken in listed["taken"] for each in taken["messages"]]
-        bodies = [(await get(gateway, f"{path}/{each['digest']}"))[1] for each in originals[:20]]
-    raws = [
-        json.dumps(message, ensure_ascii=False, separators=(",", ":")) for message in session.messages(59)[1:]
-    ]
-    assert [body.decode() for body in bodies] == [raws[each["position"]] for each in originals[:20]]
+        bodies = [(await house.admin(f"{path}/{each['digest']}"))[1] for each in originals[:20]]
+    sent = session.messages(59)[1:]
+    assert originals and bodies == [sent[each["position"]] for each in originals[:20]]
 
 
 @pytest.mark.system(8)
 async def test_row_8_a_hook_adds_context_and_each_compaction_is_published() -> None:
-    async with (
-        ToyUpstream(window=WINDOW) as toy,
-        listening(responding(context=["Branch: row-eight"])) as hook,
-        running_gateway(make_settings(toy, more=hook_settings(hook.port))) as gateway,
-    ):
-        with gateway.bus.subscribe() as heard:
-            run = await run_session(make_row_session(), gateway.base_url, toy, SHAPE)
-            await gateway.settle()
-            event = await hear_until(heard, SessionCompacted)
+    async with ToyUpstream(window=WINDOW) as toy, hooked(context=["Branch: row-eight"]) as hook:
+        hooks = f'{ADMIN}hooks: {{pre_compact: [{{url: "http://127.0.0.1:{hook.port}/hook"}}]}}\n'
+        async with serve_toy(toy, make_settings(toy, more=hooks)) as house, listening(house) as heard:
+            run = await house.play(make_row_session(), SHAPE)
+            await wait_until(lambda: heard.find(type="session.compacted") is not None)
+    event = heard.find(type="session.compacted") or {}
     assert run.failed == [] and "Branch: row-eight" in run.summaries[0].body.decode()
-    assert isinstance(event, SessionCompacted) and 0 < (event.post_tokens or 0) < event.pre_tokens
+    assert 0 < event["post_tokens"] < event["pre_tokens"]
 
 
 @pytest.mark.system(9)
@@ -211,8 +275,8 @@ async def test_row_9_the_environment_switches_compaction_and_pruning_off() -> No
     async with ToyUpstream(window=WINDOW) as toy:
         toy.window = 1_000_000
         settings = make_settings(toy).replace("context: 1000000", f"context: {WINDOW}")
-        async with running_gateway(settings, env=env) as gateway:
-            run = await run_session(make_row_session(), gateway.base_url, toy, SHAPE)
+        async with serve_toy(toy, settings, env) as house:
+            run = await house.play(make_row_session(), SHAPE)
     assert run.failed == [] and set(run.plans) == {"passthrough"} and run.summaries == []
     compacted = await play("compaction: {auto: true, prune: false}, estimator: chars")
     assert "pivot" in compacted.plans and PLACEHOLDER not in str(list_texts(compacted))
@@ -221,10 +285,10 @@ async def test_row_9_the_environment_switches_compaction_and_pruning_off() -> No
 @pytest.mark.system(10)
 async def test_row_10_at_90_percent_all_but_ten_messages_are_compacted_and_logged() -> None:
     more = f"{ADMIN}policies: {{default: {{preset: recent}}}}\n"
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
-        run = await run_session(make_row_session(), gateway.base_url, toy, SHAPE)
-        await gateway.settle()
-        log = await get_json(gateway, f"/conversations/{run.conversation}/log")
+    async with ToyUpstream(window=WINDOW) as toy, serve_toy(toy, make_settings(toy, more=more)) as house:
+        run = await house.play(make_row_session(), SHAPE)
+        await house.at_rest()
+        log = await look(house, f"/conversations/{run.conversation}/log")
     first = find_first(run, "pivot")
     line = 0.9 * WINDOW
     assert max(seen.prompt_tokens for seen in run.outgoing[:first]) <= line
@@ -248,14 +312,13 @@ async def test_row_11_a_rolling_window_or_pruning_alone_asks_no_model() -> None:
 @pytest.mark.system(11)
 async def test_row_11_an_external_memory_gives_back_what_the_summary_left_out() -> None:
     session = make_row_session()
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
+    async with ToyUpstream(window=WINDOW) as toy, serve_toy(toy, make_settings(toy, more=ADMIN)) as house:
         toy.summary = lambda _: Reply(text="The storage layer is being ported; work goes on. " * 20)
-        run = await run_session(session, gateway.base_url, toy, SHAPE)
-        await gateway.settle()
+        run = await house.play(session, SHAPE)
+        await house.at_rest()
         forgotten = [fact.token for fact in session.facts if fact.token not in run.outgoing[-1].body.decode()]
         found = [
-            await get_json(gateway, f"/conversations/{run.conversation}/search?q={token}")
-            for token in forgotten
+            await look(house, f"/conversations/{run.conversation}/search?q={token}") for token in forgotten
         ]
     assert run.failed == [] and forgotten
     for token, page in zip(forgotten, found, strict=True):
@@ -267,13 +330,12 @@ async def test_row_12_from_80_percent_on_40_percent_are_preserved() -> None:
     session, sent = make_row_session(90, style="talk"), list[Run]()
     async with (
         ToyUpstream(window=WINDOW) as toy,
-        running_gateway(write_settings(toy, "preset: utilization")) as gateway,
+        serve_toy(toy, make_settings(toy, output_tokens=OUTPUT, more=UTILIZATION)) as house,
     ):
         while not sent or sent[-1].plans == ["passthrough"]:
-            pace = Pace(first=len(sent), last=len(sent) + 1)
-            sent.append(await run_session(session, gateway.base_url, toy, SHAPE, pace))
+            sent.append(await house.play(session, SHAPE, len(sent), len(sent) + 1))
             # The summary is ready before the next request.
-            await gateway.settle()
+            await house.at_rest()
     # A quarter of a small window is reserved for the reply.
     lines = [ratio * WINDOW - 0.25 * WINDOW for ratio in (0.8, 0.95)]
     prompts = [run.outgoing[0].prompt_tokens for run in sent[:-1]]
@@ -298,33 +360,27 @@ async def test_row_13_a_cheaper_model_summarizes_messages_cut_to_2000_characters
 
 @pytest.mark.system(14)
 async def test_row_14_hooks_hear_of_a_compaction_before_and_after_it_and_its_boundary_is_published() -> None:
-    async with (
-        ToyUpstream(window=WINDOW) as toy,
-        listening(responding()) as before,
-        listening(responding()) as after,
-    ):
+    async with ToyUpstream(window=WINDOW) as toy, hooked() as before, hooked() as after:
         urls = [f'[{{url: "http://127.0.0.1:{hook.port}/hook"}}]' for hook in (before, after)]
-        hooks = f"hooks: {{pre_compact: {urls[0]}, session_start: {urls[1]}}}\n"
-        async with running_gateway(make_settings(toy, more=hooks)) as gateway:
-            with gateway.bus.subscribe() as heard:
-                await run_session(make_row_session(), gateway.base_url, toy, SHAPE)
-                await gateway.settle()
-                boundary = await hear_until(heard, CompactBoundary)
-            await wait_until(lambda: bool(after.heard))
-    assert before.heard[0]["hook"] == "pre_compact" and before.heard[0]["trigger"] == "auto"
-    assert after.heard[0]["hook"] == "session_start" and after.heard[0]["source"] == "compact"
-    assert isinstance(boundary, CompactBoundary)
-    assert boundary.compact_metadata.trigger == "auto" and boundary.compact_metadata.pre_tokens > 10_000
+        hooks = f"{ADMIN}hooks: {{pre_compact: {urls[0]}, session_start: {urls[1]}}}\n"
+        async with serve_toy(toy, make_settings(toy, more=hooks)) as house, listening(house) as heard:
+            await house.play(make_row_session(), SHAPE)
+            await wait_until(lambda: bool(after.told) and heard.find(subtype="compact_boundary") is not None)
+    assert before.told[0]["hook"] == "pre_compact" and before.told[0]["trigger"] == "auto"
+    assert after.told[0]["hook"] == "session_start" and after.told[0]["source"] == "compact"
+    boundary = (heard.find(subtype="compact_boundary") or {})["compact_metadata"]
+    assert boundary["trigger"] == "auto" and boundary["pre_tokens"] > 10_000
 
 
 @pytest.mark.system(15)
 async def test_row_15_an_operator_compacts_by_hand_with_instructions() -> None:
     session = make_session(14, 3)
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
-        before = await run_session(session, gateway.base_url, toy, pace=Pace(last=12))
-        status, told = await ask_to_compact(gateway, before.conversation, b'{"instructions": "Keep row 15."}')
-        await gateway.settle()
-        after = await run_session(session, gateway.base_url, toy, pace=Pace(first=12, last=14))
+    async with ToyUpstream() as toy, serve_toy(toy, make_settings(toy, more=ADMIN)) as house:
+        before = await house.play(session, last=12)
+        path, body = f"/conversations/{before.conversation}/compact", b'{"instructions": "Keep row 15."}'
+        status, told = await house.admin(path, "POST", body)
+        await house.at_rest()
+        after = await house.play(session, first=12, last=14)
     assert (status, told["begins"]) == (202, "now") and b"Keep row 15." in toy.summaries[0].body
     assert after.plans == ["pivot", "pivot"]
 
@@ -337,9 +393,9 @@ async def test_row_16_a_beta_flag_opens_the_long_window_of_sonnet() -> None:
     for beta in ("context-1m-2025-08-07", "other-2025-01-01"):
         async with ToyUpstream(window=1_000_000) as toy:
             settings = make_settings(toy).replace('match: "toy-*", context: 1000000', 'match: "toy-*"')
-            async with running_gateway(settings) as gateway:
+            async with serve_toy(toy, settings) as house:
                 pace = Pace(first=11, headers={"anthropic-beta": beta})
-                run = await run_session(session, gateway.base_url, toy, shape, pace)
+                run = await run_session(session, house.product.base_url, toy, shape, pace)
                 assert run.failed == []
                 plans.append(run.plans[0])
     assert plans == ["passthrough", "pivot"]
@@ -359,9 +415,9 @@ async def test_row_18_without_a_summary_the_history_is_truncated_and_estimates_a
     None
 ):
     failed = RawAnswer(status=500, pieces=(b'{"error": {"message": "no"}}',))
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy)) as gateway:
+    async with ToyUpstream(window=WINDOW) as toy, serve_toy(toy, make_settings(toy)) as house:
         toy.summary_failures = [failed] * 100
-        run = await run_session(make_row_session(), gateway.base_url, toy, SHAPE)
+        run = await house.play(make_row_session(), SHAPE)
     assert run.failed == [] and run.refusals == [] and "digest" in run.plans
     sent = [read_sent_tokens(answer.header("x-gateway-tokens")) for answer in run.answers]
     true = [seen.prompt_tokens for seen in run.outgoing]
@@ -379,19 +435,37 @@ async def test_row_19_pruning_at_the_start_protects_the_newest_40000_tokens_of_e
     assert all(m.get("content") == PLACEHOLDER for m in messages[: max(cleared)] if m["role"] == "tool")
 
 
+def edit(number: int, path: str, old: str, new: str) -> list[dict[str, Any]]:
+    """As opencode's tool `edit` does."""
+    function = {
+        "name": "edit",
+        "arguments": json.dumps({"filePath": path, "oldString": old, "newString": new}),
+    }
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": "Edit applied successfully."},
+    ]
+
+
 @pytest.mark.system(20)
 async def test_row_20_a_session_has_file_changes_and_titles() -> None:
-    async with ToyUpstream(window=64_000) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
-        identity = await play_editing(gateway, SESSION)
-        page = await get_json(gateway, f"/conversations/{identity}/summary")
-        diff = await get_json(gateway, f"/conversations/{identity}/diff")
+    messages = [{"role": "user", "content": "Fix the parser of dates"}, *edit(1, "/a.py", "1\n", "2\n3\n")]
+    messages += [*edit(2, "/b.py", "x\n", "y\n"), *edit(3, "/a.py", "2\n", "4\n")]
+    tools = [{"type": "function", "function": {"name": "edit", "parameters": {"type": "object"}}}]
+    async with ToyUpstream(window=64_000) as toy, serve_toy(toy, make_settings(toy, more=ADMIN)) as house:
+        for end in range(1, len(messages) + 1, 2):
+            body = {"model": "toy-model", "messages": messages[:end], "tools": tools}
+            answer = await house.post("/chat/completions", body)
+            assert answer.status == 200
+        await house.at_rest()
+        path = f"/conversations/{answer.header('x-gateway-conversation')}"
+        page, diff = await look(house, f"{path}/summary"), await look(house, f"{path}/diff")
     files = {each["path"]: (each["additions"], each["deletions"]) for each in page["files"]}
-    assert files == {"/a.py": (3, 2), "/b.py": (1, 1)} and page["title"] == TASK
+    assert files == {"/a.py": (3, 2), "/b.py": (1, 1)} and page["title"] == "Fix the parser of dates"
     assert [message["title"] for message in page["messages"]]
-    assert [(each["file"], each["additions"], each["deletions"]) for each in diff["files"]] == [
-        ("/a.py", 3, 2),
-        ("/b.py", 1, 1),
-    ]
+    changes = [(each["file"], each["additions"], each["deletions"]) for each in diff["files"]]
+    assert changes == [("/a.py", 3, 2), ("/b.py", 1, 1)]
 
 
 def read_sent_tokens(header: str | None) -> int:
