@@ -1,6 +1,6 @@
 # make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
 # make demo    show a compaction in some seconds, without a model and without a key
-# make test    the test suite, e.g. make test ARGS="tests/planning -x"
+# make test    the test suite, e.g. make test ARGS="tests/decisions -x"
 # make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
 # make golden   write what is missing in the worked examples of tests/golden; nothing is overwritten
 # make test-redis   end-to-end tests whose gateways otherwise keep their state in memory, on a Redis

@@ -1,0 +1,149 @@
+"""What plans, learns and rewrites, in memory: for the decisions that need a request, a clock or a store."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.activity.book import ActivityBook
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.situation import Situation
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.history.trimmed import HistorySource
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Policy, Prompts
+from gateway.headers import UpstreamHead
+from gateway.limits.book import LimitsBook
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
+from gateway.originals.archive import OriginalsArchive
+from gateway.outgoing.rewriter import Rewriter
+from gateway.planning.learning import Learner
+from gateway.planning.message_sizes import Sizer
+from gateway.planning.planner import Planner
+from gateway.planning.tokenizer import count_by_length
+from gateway.reporting.compaction_log import CompactionLogWriter
+from gateway.reporting.events import Bus
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.reporter import Reporter
+from gateway.settings import UpstreamSettings, load_settings
+from gateway.state import State, make_state
+from gateway.state.record_cache import Storage
+from gateway.store.memory import MemoryStore
+from gateway.tenants import Tenant
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.wire_format import WireFormat
+from tests.decisions.builders import JSON, WINDOW_16K, make_head, render, talk
+
+SUMMARIZING = Policy(
+    prompts=Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(gone)")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    store: MemoryStore
+    state: State
+    sizer: Sizer
+    planner: Planner
+    learner: Learner
+    limits: LimitsBook
+    bus: Bus
+
+    async def gather(self, turn: Turn) -> Situation:
+        return await self.planner.gather(turn, may_compact=True, may_digest=True)
+
+
+@asynccontextmanager
+async def planning_parts(store: MemoryStore | None = None) -> AsyncIterator[Parts]:
+    if store is None:
+        store = MemoryStore()
+        await store.open()
+    lanes, bus = Lanes(), Bus()
+    state = make_state(Storage(store=store, keep_seconds=60, max_bytes=1 << 20))
+    sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
+    limits = LimitsBook(
+        load_settings(None, {}), ModelLists(), ModelTable({}), state.calibrations, lambda: 1_800_000_000.0
+    )
+    log, archive = CompactionLogWriter(store, 60), OriginalsArchive(store, 60)
+    reporter = Reporter(Metrics(), bus, log, archive, ActivityBook(1 << 20))
+    yield Parts(
+        store=store,
+        state=state,
+        sizer=sizer,
+        planner=Planner(state, sizer, lanes),
+        learner=Learner(state.calibrations, sizer, limits, reporter),
+        limits=limits,
+        bus=bus,
+    )
+    lanes.close()
+
+
+def receive_body(data: bytes, wire_format: WireFormat = CHAT) -> Received:
+    return Recognizer(1 << 24, 1 << 24, 8).recognize("t", wire_format, data)
+
+
+def receive(turns: int, chars: int = 4_000) -> Received:
+    return receive_body(render(talk(turns, chars)))
+
+
+def make_turn(received: Received, **fields: Any) -> Turn:
+    upstream = UpstreamSettings(
+        name="toy",
+        base_url="http://127.0.0.1:1",
+        api_key=None,
+        allow=(),
+        formats=frozenset({"chat"}),
+        include_usage=True,
+        discover=False,
+        max_body_bytes=None,
+        max_images=None,
+        connect_seconds=1.0,
+        idle_seconds=1.0,
+    )
+    path = "/v1/chat/completions"
+    headers = CIMultiDict({"Content-Type": "application/json"})
+    defaults: JSON = {
+        "tenant": Tenant(received.owner, None, "default"),
+        "upstream": upstream,
+        "upstream_head": UpstreamHead("POST", URL(f"http://127.0.0.1:1{path}"), path, headers),
+        "raw_headers": (),
+        "raw_body": received.body.data,
+        "received": received,
+        "policy": Policy(),
+        "limits": Limits(),
+        "thresholds": None,
+        "scope": "scope",
+        "source": HistorySource(b"source", is_named=True),
+        "head": None,
+        "conversation_id": "c",
+        "parent_id": None,
+    }
+    return Turn(**(defaults | fields))
+
+
+def turn_of(
+    received: Received, policy: Policy = SUMMARIZING, limits: Limits = WINDOW_16K, **fields: Any
+) -> Turn:
+    """With the thresholds of its limits."""
+    return make_turn(received, policy=policy, **fields).with_limits(limits)
+
+
+def head_of(received: Received, **fields: Any) -> Head:
+    """Of a turn by `turn_of`, once it is answered."""
+    return make_head(received.conversation, "scope", **fields)
+
+
+def make_plan(pivot: Pivot | None = None, batches: Sequence[Batch] = (), output: int | None = None) -> Plan:
+    return Plan(pivot=pivot, batches=tuple(batches), new_batch=None, received=0, sent=0, output=output)
+
+
+def rewrite(received: Received, pivot: Pivot | None, marks: Sequence[Batch], memory: int = 1 << 20) -> bytes:
+    return Rewriter(memory).rewrite(make_turn(received), make_plan(pivot, marks))

@@ -1,0 +1,324 @@
+"""A digest without a model: its sections, its lengths, and what it continues."""
+
+import json
+from collections.abc import Callable
+from itertools import accumulate, repeat
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.digest.allocation import allocate
+from gateway.core.digest.excerpt import Items, render_items, render_whole_items
+from gateway.core.digest.fact_list import HEADING, with_fact_list
+from gateway.core.digest.highlights import LAST_TEXTS, find_highlights
+from gateway.core.digest.render import MIN_DIGEST_CHARS, make_digest
+from gateway.core.history.transcript import TranscriptEntry, neutralize
+
+_TITLES = [
+    "## Earlier summary",
+    "## What the user asked",
+    "## Plan and todos",
+    "## Files",
+    "## Commands",
+    "## Last assistant texts",
+    HEADING,
+]
+
+
+_TODO_ARGUMENTS = '{"todos": [{"content": "Write tests", "status": "pending"}]}'
+
+
+_SPOKEN = [
+    TranscriptEntry("user", "Make the parser faster.\nKeep its tests.", (), 0),
+    TranscriptEntry("assistant", "I look.", (("read_file", '{"path": "src/parser.py"}'),), 0),
+    TranscriptEntry("tool", "## Files\nresult text", (), 0, is_result=True),
+    TranscriptEntry(
+        "assistant", "", (("edit", '{"file_path": "src/parser.py"}'), ("bash", '{"command": "make"}')), 0
+    ),
+    TranscriptEntry("user", "And the printer?", (), 1),
+    TranscriptEntry("assistant", "The printer is next.", (("TodoWrite", _TODO_ARGUMENTS), ("read", "{")), 0),
+]
+
+
+def test_a_digest_has_all_sections_in_order() -> None:
+    earlier = with_fact_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"])
+    digest = make_digest(_SPOKEN, earlier, 5_000)
+    assert digest.splitlines()[1:] == [
+        "",
+        "## Earlier summary",
+        "- # Goal",
+        "",
+        "  Speed.",
+        "",
+        "## What the user asked",
+        "- Make the parser faster.",
+        "  Keep its tests.",
+        "- And the printer?",
+        "  [1 attachments left out]",
+        "",
+        "## Plan and todos",
+        "- [ ] Write tests",
+        "",
+        "## Files",
+        "- src/parser.py (changed)",
+        "",
+        "## Commands",
+        "- make",
+        "",
+        "## Last assistant texts",
+        "- I look.",
+        "- The printer is next.",
+        "",
+        HEADING,
+        "- src/lexer.py ×3",
+    ]
+    assert "made without a model" in digest.splitlines()[0] and "not shown" in digest.splitlines()[0]
+
+
+def test_a_digest_of_a_digest_continues_it() -> None:
+    first = make_digest(_SPOKEN, with_fact_list("Goal: speed.", ["src/lexer.py ×3"]), 5_000)
+    more = [
+        TranscriptEntry("user", "And the docs?", (), 0),
+        TranscriptEntry(
+            "assistant", "Done.", (("write", '{"path": "docs/x.md"}'), ("bash", '{"cmd": "make"}')), 0
+        ),
+    ]
+    assert make_digest(more, first, 5_000).splitlines()[2:] == [
+        "## Earlier summary",
+        "- Goal: speed.",
+        "",
+        "## What the user asked",
+        "- Make the parser faster.",
+        "  Keep its tests.",
+        "- And the printer?",
+        "  [1 attachments left out]",
+        "- And the docs?",
+        "",
+        "## Plan and todos",
+        "- [ ] Write tests",
+        "",
+        "## Files",
+        "- docs/x.md (changed)",
+        "- src/parser.py (changed)",
+        "",
+        "## Commands",
+        "- make",
+        "",
+        "## Last assistant texts",
+        "- I look.",
+        "- The printer is next.",
+        "- Done.",
+        "",
+        HEADING,
+        "- src/lexer.py ×3",
+    ]
+
+
+def test_the_first_request_and_the_newest_ones_are_kept() -> None:
+    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
+    digest = make_digest(entries, None, 3_000)
+    assert "- Request 0: " in digest and "- Request 199: " in digest
+    assert "- Request 100: " not in digest and "more left out]" in digest
+
+
+def test_left_out_items_stay_counted() -> None:
+    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
+    digests = list(
+        accumulate(repeat(entries[100:], 3), _fold, initial=make_digest(entries[:100], None, 3_000))
+    )
+    assert [text.count("more left out]") for text in digests] == [1, 1, 1, 1]
+
+
+def _fold(earlier: str, entries: list[TranscriptEntry]) -> str:
+    return make_digest(entries, earlier, 3_000)
+
+
+_WORDS = st.sampled_from(
+    [
+        *_TITLES,
+        "- ",
+        "\n",
+        "\r",
+        "\u2028",
+        "</conversation>",
+        "< / earlier-summary",
+        "<",
+        " ",
+        "\ud800",
+        "word " * 30,
+        "- [ ] x\n",
+        "[3 more left out]",
+        "\\ud800",
+    ]
+)
+
+
+_TEXT = st.one_of(st.text(max_size=40), st.lists(_WORDS, max_size=60).map("".join))
+
+
+_JSON_TEXT = st.dictionaries(
+    st.sampled_from(["path", "command", "cmd", "todos", "plan", "status", "content", "x"]),
+    st.one_of(_TEXT, st.lists(_TEXT, max_size=3), st.integers(), st.none()),
+    max_size=4,
+).map(json.dumps)
+
+
+_CALLS = st.lists(
+    st.tuples(st.sampled_from(["edit", "todo_write", "plan", ""]), st.one_of(_TEXT, _JSON_TEXT)), max_size=3
+).map(tuple)
+
+
+_ANY = st.builds(
+    TranscriptEntry,
+    st.sampled_from(["user", "assistant", "tool", "system", "developer", "other", ""]),
+    _TEXT,
+    _CALLS,
+    st.integers(0, 2),
+    hidden=_TEXT,
+    is_result=st.booleans(),
+)
+
+
+_EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: make_digest(s, "x", 2_000)))
+
+
+@given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(0, 6_000))
+def test_any_history_keeps_the_length_the_sections_and_the_fences(
+    entries: list[TranscriptEntry], earlier: str | None, max_chars: int
+) -> None:
+    digest = make_digest(entries, earlier, max_chars)
+    assert len(digest) <= max(max_chars, MIN_DIGEST_CHARS)
+    assert digest == make_digest(list(entries), earlier, max_chars)
+    assert neutralize(digest) == digest
+    digest.encode()
+    lines = digest.splitlines()[1:]
+    titles = [line for line in lines if not line.startswith(("- ", "  ")) and line]
+    assert titles == [title for title in _TITLES if title in titles]
+
+
+@given(st.text("abc", min_size=1, max_size=3_000), st.lists(_ANY, max_size=8), st.integers(400, 4_000))
+def test_the_first_requests_beginning_is_always_there(
+    first: str, entries: list[TranscriptEntry], max_chars: int
+) -> None:
+    digest = make_digest([TranscriptEntry("user", first, (), 0), *entries], None, max_chars)
+    assert f"\n- {first[:40]}" in digest
+
+
+_TEXT_OF_EXCERPT = st.one_of(
+    st.text(max_size=60),
+    st.lists(
+        st.sampled_from(
+            ["## Files", "- ", "\n", "\r", "\u2028", "</conversation>", "<", " ", "\ud800", "word"]
+        ),
+        max_size=200,
+    ).map("".join),
+)
+
+
+_TEXTS = st.lists(_TEXT_OF_EXCERPT, min_size=1, max_size=30)
+
+
+_ROOM = st.integers(90, 2_000)
+
+
+def _items(texts: list[str]) -> Items:
+    count = len(texts)
+    return Items(texts, range(count - 1, -1, -1), [60 // (at + 1) for at in range(count)])
+
+
+def test_long_items_are_cut_in_the_middle_and_omitted_ones_are_counted() -> None:
+    rendered = render_items(_items(["a" * 500, "b" * 500, "c" * 500]), 400)
+    assert "left out" not in rendered
+    rendered = render_items(_items(["a" * 500, "b" * 500, "c" * 500]), 360)
+    note, second, third = rendered.split("\n- ")
+    assert note == "- [1 more left out]"
+    assert second.startswith("bbb") and second.endswith("bbb") and " … " in second
+    assert (
+        third.startswith("ccc") and third.endswith("ccc") and "[... cut; 500 characters in all ...]" in third
+    )
+
+
+@pytest.mark.parametrize("render", [render_items, render_whole_items])
+@given(texts=_TEXTS, room=_ROOM)
+def test_every_line_of_a_text_is_indented(
+    render: Callable[[Items, int], str], texts: list[str], room: int
+) -> None:
+    rendered = render(_items(texts), room)
+    assert len(rendered) <= room
+    assert all(line[:2] in ("", "- ", "  ") for line in rendered.splitlines())
+    assert neutralize(rendered) == rendered
+    rendered.encode()
+
+
+def says(text: str, **calls: Any) -> TranscriptEntry:
+    return TranscriptEntry(
+        "assistant", text, tuple((name, json.dumps(value)) for name, value in calls.items()), 0
+    )
+
+
+def test_the_last_texts_of_the_assistant_are_quoted_in_order() -> None:
+    entries = [says(str(number)) for number in range(LAST_TEXTS + 2)] + [says(" ")]
+    assert find_highlights(entries).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
+
+
+def test_files_are_listed_by_last_mention_and_marked_if_changed() -> None:
+    entries = [
+        says("", read_file={"path": "a"}, edit={"path": "b"}),
+        says("", str_replace_editor={"command": "view", "path": "c"}),
+        says("", str_replace_editor={"command": "create", "path": "a"}, read={"path": "b"}),
+        TranscriptEntry(
+            "assistant", "", (("apply_patch", "*** Begin Patch\n*** Update File: d\n"), ("x", "{")), 0
+        ),
+    ]
+    assert list(find_highlights(entries).files.items()) == [
+        ("c", False),
+        ("a", True),
+        ("b", True),
+        ("d", True),
+    ]
+
+
+def test_each_command_is_listed_once_on_one_short_line() -> None:
+    entries = [says("", bash={"command": command}) for command in ("ls\n -l", "pwd", "ls -l", "y" * 400)]
+    assert find_highlights(entries).commands == ["pwd", "ls -l", "y" * 299 + "…"]
+
+
+def test_the_latest_list_is_quoted_with_open_items_first() -> None:
+    first = {"todos": [{"content": "old", "status": "pending"}]}
+    second = {
+        "todos": [{"content": "a", "status": "completed"}, {"content": "b\nc", "status": "in_progress"}]
+    }
+    entries = [
+        says("", TodoWrite=first),
+        says("", TodoWrite=second),
+        says("", update_plan={"plan": "1. Do it"}),
+    ]
+    picked = find_highlights(entries)
+    assert (picked.todos, picked.plan) == (["[ ] b c", "[x] a"], "1. Do it")
+
+
+_NEEDS = st.lists(st.integers(1, 500), max_size=8)
+
+
+@given(_NEEDS, st.data(), st.integers(0, 1_000), st.integers(1, 100))
+def test_no_share_exceeds_its_need_and_their_sum_fits_the_room(
+    needs: list[int], data: st.DataObject, room: int, least: int
+) -> None:
+    weights = [data.draw(st.integers(1, 60)) for _ in needs]
+    given_out = allocate(needs, weights, room, least)
+    assert len(given_out) == len(needs)
+    assert all(0 <= got <= need for got, need in zip(given_out, needs, strict=True))
+    assert sum(given_out) <= room
+    if sum(needs) <= room:
+        assert given_out == needs
+
+
+@given(_NEEDS, st.integers(0, 1_000), st.integers(0, 500), st.integers(1, 100))
+def test_a_larger_room_includes_everything_that_a_smaller_one_does(
+    needs: list[int], room: int, more: int, least: int
+) -> None:
+    weights = [1] * len(needs)
+    small, large = (allocate(needs, weights, size, least) for size in (room, room + more))
+    assert all(b > 0 for a, b in zip(small, large, strict=True) if a > 0)

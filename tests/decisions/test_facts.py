@@ -1,0 +1,277 @@
+"""Facts below a summary: which are listed, in which order, and how they survive the next compaction."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.digest.fact_list import HEADING, find_missing_facts, split_fact_list, with_fact_list
+from gateway.core.digest.fact_ranking import rank_facts
+from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, is_secret
+from gateway.core.digest.names import find_names
+from gateway.core.digest.tool_arguments import (
+    Todo,
+    parse_checkboxes,
+)
+from gateway.core.history.transcript import TranscriptEntry, neutralize
+
+_NOTHING = [TranscriptEntry("user", "Go on.", (), 0)] * 10
+
+
+_PLENTY = 5_000
+
+
+def user(text: str) -> TranscriptEntry:
+    return TranscriptEntry("user", text, (), 0)
+
+
+def result(text: str) -> TranscriptEntry:
+    return TranscriptEntry("tool", text, (), 0, is_result=True)
+
+
+def calls(tool: str, **arguments: Any) -> TranscriptEntry:
+    return TranscriptEntry("assistant", "", ((tool, json.dumps(arguments)),), 0)
+
+
+def missing(
+    *entries: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
+) -> tuple[str, ...]:
+    return find_missing_facts(entries, earlier, summary, _PLENTY)
+
+
+def test_what_only_an_old_result_says_once_is_noise() -> None:
+    entries = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING * 4]
+    assert missing(*entries) == ("src/a.py ×2",)
+
+
+def test_what_the_messages_beside_the_summary_show_is_left_out() -> None:
+    entries, tail = [user("src/a.py /b/c /d/e")], [calls("read", path="/x/src/a.py"), result("in /b/c.")]
+    assert find_missing_facts(entries, None, "We worked.", _PLENTY, tail) == ("/d/e",)
+
+
+def test_files_are_grouped_by_folder_and_all_names_stand_on_one_line() -> None:
+    facts = [
+        "src/a.py ×2",
+        "run_all()",
+        "todo: one, two: three",
+        "src/b.py",
+        "E4711",
+        "/b/c",
+        "https://x.example/a",
+    ]
+    listed = with_fact_list("We worked.", facts)
+    assert listed.splitlines()[3:] == [
+        "- todo: one, two: three",
+        "- src/: a.py ×2, b.py",
+        "- /b/c",
+        "- run_all(), E4711, https://x.example/a",
+    ]
+    assert set(split_fact_list(listed)[1]) == set(facts)
+
+
+def test_the_best_facts_are_listed_first() -> None:
+    entries = [
+        *[user("/a/often")] * 3,
+        *[user("/a/twice")] * 2,
+        *_NOTHING,
+        result("/b/read"),
+        user("/b/said"),
+        user("/b/said /b/last"),
+    ]
+    assert missing(*entries) == ("/a/often ×3", "/b/said ×2", "/a/twice ×2", "/b/last", "/b/read")
+
+
+@pytest.mark.parametrize("summary", ["in src/a.py.", "`src/a.py`", "/home/x/src/a.py:3"])
+def test_facts_of_the_summary_are_not_repeated(summary: str) -> None:
+    assert missing(user("src/a.py"), summary=summary) == ()
+
+
+@pytest.mark.parametrize("summary", ["src/a.pyx", "asrc/a.py", "src/a"])
+def test_a_part_of_a_longer_word_is_not_a_mention(summary: str) -> None:
+    assert missing(user("src/a.py"), summary=summary) == ("src/a.py",)
+
+
+def test_a_path_replaces_its_end_if_they_are_the_same_file() -> None:
+    assert missing(user("a.b/c.py"), user("/x/a.b/c.py a.b/c.py")) == ("/x/a.b/c.py",)
+    both = missing(user("a.b/c.py /x/a.b/c.py /y/a.b/c.py"))
+    assert set(both) == {"a.b/c.py", "/x/a.b/c.py", "/y/a.b/c.py"}
+    often = missing(*[user("a.b/c.py")] * 2, user("a.b/c.py /x/a.b/c.py"))
+    assert set(often) == {"/x/a.b/c.py", "a.b/c.py ×3"}
+
+
+def test_keys_are_never_listed() -> None:
+    entries = [user("`sk-proj-abcdefghijklmnop` and https://u:pw@x.example/a?key=1")] * 2
+    assert missing(*entries) == ("https://x.example/a ×2",)
+    earlier = with_fact_list("x", ["sk-proj-abcdefghijklmnop", "todo: use sk-proj-abcdefghijklmnop", "/a/b"])
+    assert missing(*_NOTHING, earlier=earlier) == ("/a/b",)
+
+
+def test_no_listed_fact_can_close_a_fence() -> None:
+    entries = user("`<conversation>` `a_name`\n- [ ] close </conversation> now")
+    assert missing(entries) == ("todo: close &lt;/conversation> now", "a_name")
+
+
+def test_open_todos_are_listed_first() -> None:
+    todos = [{"content": "Write tests", "status": "pending"}, {"content": "Read", "status": "completed"}]
+    entries = [calls("TodoWrite", todos=todos), *_NOTHING, user("src/a.py")]
+    assert missing(*entries) == ("todo: Write tests", "src/a.py")
+    assert missing(*entries, summary="Next: Write tests for src/a.py") == ()
+
+
+def test_the_latest_list_replaces_earlier_ones() -> None:
+    earlier = with_fact_list("x", ["todo: carried"])
+    first = calls("TodoWrite", todos=[{"content": "first", "status": "pending"}])
+    second = calls("TodoWrite", todos=[{"content": "second", "status": "in_progress"}])
+    assert missing(*_NOTHING, earlier=earlier) == ("todo: carried",)
+    assert missing(first, second, earlier=earlier) == ("todo: second",)
+
+
+def test_check_boxes_count_until_they_are_ticked_but_not_in_results_or_documents() -> None:
+    entries = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
+    assert missing(*entries) == ("todo: two",)
+    assert missing(result("- [ ] one")) == ()
+    assert missing(user("- [ ] one\n" + "word " * 1_000)) == ()
+
+
+def test_facts_of_the_earlier_list_are_kept_with_their_counts() -> None:
+    earlier = with_fact_list("Prose on src/prose.py.", ["/a/b ×7", "/a/c ×2"])
+    assert missing(*_NOTHING, earlier=earlier) == ("/a/b ×7", "/a/c ×2", "src/prose.py")
+    assert missing(user("/a/c"), *_NOTHING, earlier=earlier)[0] == "/a/c ×3"
+
+
+def test_a_fact_survives_ten_compactions() -> None:
+    summary = ""
+    for round_ in range(10):
+        entries = [*_NOTHING, *[user(f"/new/{round_}/{number}") for number in range(20)]]
+        if round_ == 0:
+            entries = [*[user("/srv/important.csv")] * 5, *entries]
+        summary = with_fact_list("We worked.", find_missing_facts(entries, summary, "We worked.", 500))
+        assert len(summary) <= len("We worked.") + 500
+    assert "/srv/important.csv" in summary
+
+
+def test_each_kind_has_its_share_of_a_small_cap() -> None:
+    entries = [*[user(f"/old/{n} - {n}") for n in range(20)] * 2, *[user(f"/new/{n}") for n in range(9)]]
+    earlier = with_fact_list("x", [f"/before/{n}" for n in range(20)])
+    lines = find_missing_facts([*entries, user("- [ ] one")], earlier, "", 400)
+    assert {line.split("/")[1] for line in lines if "/" in line} == {"old", "new", "before"}
+    assert lines[0] == "todo: one"
+
+
+def test_the_list_stands_below_the_summary_and_is_found_again() -> None:
+    listed = with_fact_list("We worked.\n", ["a/b.py ×2", "todo: x"])
+    assert listed == f"We worked.\n\n{HEADING}\n- todo: x\n- a/b.py ×2"
+    assert split_fact_list(listed) == ("We worked.", ("todo: x", "a/b.py ×2"))
+    assert with_fact_list("We worked.", ()) == "We worked."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Prose.", f"Say {HEADING}\n- a", f"  {HEADING}\n- a", f"{HEADING}\n- a\nprose", HEADING],
+)
+def test_a_list_that_is_not_ours_is_text(text: str) -> None:
+    assert split_fact_list(text) == (text, ())
+
+
+_WORDS = st.sampled_from(
+    (
+        "src/a.py|/b/c|`name`|- [ ] todo|- [x] todo|\n| |\ud800|\u2028|E4711|</conversation>|`<conversation>`"
+        "|https://u:p@x.example/a?b|- | ×3|sk-abcdefghijklmnop|" + HEADING
+    ).split("|")
+)
+
+
+_TEXT = st.lists(_WORDS, max_size=30).map("".join)
+
+
+_ANY = st.builds(
+    TranscriptEntry,
+    st.sampled_from(["user", "assistant", "tool", "system"]),
+    _TEXT,
+    st.lists(
+        st.tuples(st.sampled_from(["todo", "edit"]), st.one_of(_TEXT, _TEXT.map(json.dumps))), max_size=2
+    ).map(tuple),
+    st.just(0),
+    is_result=st.booleans(),
+)
+
+
+@given(st.lists(_ANY, max_size=10), st.one_of(st.none(), _TEXT), _TEXT, st.integers(0, 600))
+def test_no_history_breaks_the_list(
+    entries: list[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
+) -> None:
+    lines = find_missing_facts(entries, earlier, summary, cap_chars)
+    assert lines == find_missing_facts(list(entries), earlier, summary, cap_chars)
+    assert len(set(lines)) == len(lines)
+    for line in lines:
+        assert line.isprintable() and len(line.partition(" ×")[0]) <= LONGEST_FACT_CHARS
+        assert not is_secret(line) and neutralize(line) == line
+    listed = with_fact_list(summary, lines)
+    assert len(listed) <= len(summary) + cap_chars
+    if lines:
+        assert set(lines) <= set(split_fact_list(listed)[1])
+
+
+def test_what_a_call_used_comes_before_what_was_said_and_that_before_what_a_result_says() -> None:
+    entries = [result("/x/result"), user("/x/user"), calls("read", path="/x/call")]
+    assert rank_facts(entries, {}).mentioned == ["/x/call", "/x/user", "/x/result"]
+
+
+def test_what_the_user_said_holds_however_long_ago_that_was() -> None:
+    entries = [user("/x/user"), calls("read", path="/x/call"), *_NOTHING, *_NOTHING]
+    assert rank_facts(entries, {}).mentioned == ["/x/user", "/x/call"]
+
+
+def test_identifiers_count_in_calls_only_and_not_the_states_of_things_to_do() -> None:
+    todos = [{"content": "Look at parse_header", "status": "in_progress"}]
+    entries = [
+        user("some_name"),
+        calls("edit", text="other_name = 1"),
+        calls("TodoWrite", todos=todos),
+        calls("edit", text="other_name = 2"),
+    ]
+    ranked = rank_facts(entries, {})
+    assert ranked.mentioned == ["other_name"] and ranked.todos == ["todo: Look at parse_header"]
+    # They are of use for a while only, so no count keeps them.
+    assert ranked.counts["other_name"] == 1 and ranked.repeated == []
+
+
+def test_counts_of_the_earlier_list_are_added() -> None:
+    ranked = rank_facts([user("/x/a"), *_NOTHING], {"/x/a": 3, "/x/b": 2, "/x/c": 7})
+    assert ranked.counts["/x/a"] == 4
+    assert (ranked.repeated, ranked.earlier) == (["/x/a"], ["/x/c", "/x/b"])
+
+
+def test_a_fact_that_is_too_long_is_left_out() -> None:
+    assert find_facts("/a/" + "b" * LONGEST_FACT_CHARS + " /a/b") == ("/a/b",)
+
+
+_ODD = st.lists(
+    st.sampled_from(
+        ["/", "a", "://", "http", "`", ".", ":", "\\", "@", "E1", "Error", " ", "\n", "\ud800", "C"]
+    ),
+    max_size=40,
+).map("".join)
+
+
+@given(_ODD)
+def test_every_fact_is_one_printable_line_of_bounded_length(text: str) -> None:
+    for fact in find_facts(text):
+        assert fact.isprintable() and 2 < len(fact) <= LONGEST_FACT_CHARS
+        assert isinstance(is_secret(fact), bool)
+
+
+@given(st.text() | st.lists(st.sampled_from(["a_b", "aB", "_", "src/x.py", " ", "`", "é"])).map("".join))
+def test_each_name_stands_once_and_facts_come_first(text: str) -> None:
+    names = find_names(text)
+    facts = [fact for fact in find_facts(text) if not is_secret(fact)]
+    assert len(names) == len(set(names))
+    assert list(names[: len(facts)]) == facts
+    assert all(name in text for name in names[len(facts) :])
+
+
+def test_check_boxes_begin_a_line() -> None:
+    text = "Do:\n- [ ] one\n  * [X] two \nnot - [ ] three\n- [ ]\n- [y] four"
+    assert parse_checkboxes(text) == (Todo("one", True), Todo("two", False))

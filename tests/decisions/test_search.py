@@ -1,0 +1,122 @@
+"""Pieces of originals that a query finds, and which of them are given back."""
+
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.search.cutting import cut_text, estimate_tokens
+from gateway.core.search.ranking import PieceCandidate, choose_pieces, fuse
+from gateway.core.search.terms import find_indexed_words, find_terms, quote_terms, split_grams
+
+_TEXTS = st.lists(
+    st.sampled_from(["a", " ", "\n", "\n\n", ". ", "word", "日本語。", "😀", "x" * 300, "é", "\u2028"]),
+    max_size=80,
+).map("".join)
+
+
+@given(_TEXTS, st.integers(1, 60))
+def test_the_pieces_are_the_text(text: str, most: int) -> None:
+    pieces = list(cut_text(text, most))
+    assert "".join(text[start:end] for start, end in pieces) == text
+    assert all(start < end for start, end in pieces)
+
+
+@given(_TEXTS)
+def test_five_pieces_are_no_more_than_1600_tokens(text: str) -> None:
+    tokens = [estimate_tokens(text[start:end]) for start, end in cut_text(text)]
+    assert all(count <= 321 for count in tokens)
+
+
+_CANDIDATES = st.lists(
+    st.builds(
+        lambda place, start, text: PieceCandidate((place,), start, start + len(text), text),
+        st.integers(0, 2),
+        st.integers(0, 30),
+        st.text("ab ", max_size=40),
+    ),
+    max_size=20,
+)
+
+
+def test_what_two_rankings_rank_well_is_first() -> None:
+    assert [piece for piece, _ in fuse([[1, 2, 3], [4, 2, 5]])] == [2, 4, 1, 5, 3]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), unique=True), max_size=3))
+def test_fusing_neither_loses_nor_repeats_a_piece(rankings: list[list[int]]) -> None:
+    fused = [piece for piece, _ in fuse(rankings)]
+    assert sorted(fused) == sorted({piece for ranking in rankings for piece in ranking})
+
+
+@given(_CANDIDATES, st.integers(0, 6), st.integers(0, 60))
+def test_chosen_pieces_fit_and_say_nothing_twice(
+    candidates: list[PieceCandidate], most: int, tokens: int
+) -> None:
+    chosen = [candidates[at] for at in choose_pieces(candidates, most, tokens)]
+    assert len(chosen) <= most
+    assert sum(estimate_tokens(each.text) for each in chosen) <= tokens
+    assert len({each.text.strip() for each in chosen}) == len(chosen)
+    for at, one in enumerate(chosen):
+        others = [other for other in chosen[:at] if other.place == one.place]
+        assert all(one.end <= other.start or other.end <= one.start for other in others)
+
+
+def test_a_piece_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
+    long, short = PieceCandidate(("a",), 0, 400, "x" * 400), PieceCandidate(("b",), 0, 4, "word")
+    assert choose_pieces([long, short], 5, 100) == [1]
+
+
+def test_words_are_folded_and_common_ones_left_out() -> None:
+    assert find_terms("Where is the Café of PARIS?").words == ("cafe", "paris")
+
+
+def test_a_query_of_common_words_keeps_them() -> None:
+    assert find_terms("what is this").words == ("what", "is", "this")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gateway/core/search.py", "foo_bar", "a.b.c", "user@host", "C:\\temp\\x", "https://x.y/z", "v1.2-rc3"],
+)
+def test_names_and_paths_are_phrases_and_their_words_are_looked_for_too(name: str) -> None:
+    terms = find_terms(f"look at {name}, please")
+    assert terms.phrases == (name,)
+    assert len(terms.words) > 2
+
+
+def test_the_parts_of_camel_case_are_words() -> None:
+    assert {"getusername", "get", "user", "name"} <= {*find_terms("getUserName").words}
+    assert find_indexed_words("parseHTTPResponse2").extra == ["parse", "http", "response", "2"]
+
+
+def test_text_without_spaces_is_looked_for_in_pairs() -> None:
+    terms = find_terms("错误处理")
+    assert terms.words == ("错误", "误处", "处理")
+    assert terms.parts == ()
+    assert find_indexed_words("a 错误 b").extra == ["错误"]
+    assert find_indexed_words("日").extra == ["日"]
+
+
+@given(st.text(max_size=200))
+def test_any_query_is_only_text_to_sqlite(query: str) -> None:
+    terms = find_terms(query)
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
+        asked = quote_terms([*terms.words, *terms.phrases, *terms.parts], "OR")
+        if asked and not any("\ud800" <= c <= "\udfff" for c in asked):
+            connection.execute("SELECT * FROM words WHERE words MATCH ?", (asked,)).fetchall()
+    connection.close()
+
+
+def test_a_part_of_a_word_is_split_into_three_characters_each() -> None:
+    assert split_grams("abcd") == ["abc", "bcd"]
+    assert split_grams("aaaa") == ["aaa"]
+    assert split_grams("ab") == []
+
+
+@given(st.text(max_size=200))
+def test_every_word_of_a_text_is_found_by_a_query_of_it(text: str) -> None:
+    words = find_indexed_words(text).words
+    assert {word for word in find_terms(text).words if len(find_terms(text).words) < 64} <= words
