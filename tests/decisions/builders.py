@@ -12,7 +12,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.decision import decide
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.prune import PruneThresholds, choose_results
@@ -38,7 +37,6 @@ from gateway.wire.request import RequestBody
 from gateway.wire.structure import UNBOUNDED
 
 JSON = dict[str, Any]
-
 PLACEHOLDER = "[Old tool result content cleared]"
 QUESTION = "What did we do so far?"
 RESUME = "Continue if you have next steps"
@@ -262,13 +260,6 @@ def make_recall(conversation: Conversation, length: int, **fields: Any) -> Recal
         "created_seconds": 0.0,
     }
     return Recall(chain=conversation.chain[length].hex(), length=length, **(defaults | fields))
-
-
-def fold(covers: int, base: Pivot | None = None, **fields: Any) -> Cut:
-    """A cut behind the task and the base."""
-    start = base.covers if base is not None else 1
-    defaults: JSON = {"start": start, "replaced_tokens": 4_000, "cap_tokens": 1_000}
-    return Cut(base=base, covers=covers, **(defaults | fields))
 
 
 @st.composite

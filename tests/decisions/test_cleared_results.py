@@ -32,17 +32,9 @@ _TALK = converse(
         {"role": "user", "content": "More."},
     ]
 )
-
-
 _OWN = "(gone)"
-
-
 _CLEARED = find_placeholders(_OWN)
-
-
 _GONE = fingerprint_result(PLACEHOLDERS[0])
-
-
 _PLACE = ResultHashesRecord(owner="t", key="ab", covers=2)
 
 
@@ -115,11 +107,6 @@ def test_each_tenant_and_format_has_its_own_chain_of_frames(found: list[SplitFin
     ]
     links = [link for talk in talks for link in (talk.chain[0], *chain_frames(talk, found))]
     assert len(set(links)) == len(links)
-
-
-@pytest.mark.parametrize("results", [[], ["x"] * 2_001])
-def test_a_pivot_without_results_or_with_too_many_has_no_hashes(results: list[str]) -> None:
-    assert make_result_hashes(make_pivot(_TALK, 1), "c", [message("a", *results)]) is None
 
 
 def test_an_ambiguous_prefix_is_not_found() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gateway.core.compaction.chunks import (
     CHUNKED,
-    WHOLE,
     Quoting,
     ReplacedHistory,
     find_chunk_attempts,
@@ -26,7 +25,6 @@ from gateway.core.compaction.manual import (
     measure_compaction,
     parse_compact,
 )
-from gateway.core.compaction.rivals import find_cut_key, list_newer_keys, list_rival_keys
 from gateway.core.history.conversation import Conversation, Trim, find_open_group, is_boundary
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
@@ -41,7 +39,6 @@ from tests.decisions.builders import (
     bodies,
     conversations,
     converse,
-    fold,
     make_pivot,
     make_situation,
     make_tool_talk,
@@ -49,17 +46,12 @@ from tests.decisions.builders import (
     pivots,
     read,
     situate,
-    talk,
 )
 from tests.examples import examples
 
 # Drawing whole conversations is slow.
 few = examples(20, exhaustive=40)
-
-
 _CONVERSATION = converse(make_tool_talk(10))
-
-
 _SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
 
 
@@ -125,11 +117,6 @@ def test_there_is_no_cut_without_messages_to_replace() -> None:
     assert cut(1_000_000) is None
     assert cut(base=make_pivot(_CONVERSATION, 19)) is None
     assert cut(24_000, keep=Keep(tail_messages=99)) is None
-
-
-def test_the_open_group_stays_whatever_its_size() -> None:
-    found = cut(4_000)
-    assert found is not None and found.covers == find_open_group(_CONVERSATION)
 
 
 def test_a_large_opening_stays_whole_and_the_summary_shrinks() -> None:
@@ -218,13 +205,7 @@ def make_calibrated(count: int) -> CalibratedSizes:
 
 
 def make_cut(start: int, covers: int) -> Cut:
-    return Cut(
-        base=None,
-        start=start,
-        covers=covers,
-        replaced_tokens=10 * (covers - start),
-        cap_tokens=5,
-    )
+    return Cut(base=None, start=start, covers=covers, replaced_tokens=10 * (covers - start), cap_tokens=5)
 
 
 def make_history(messages: list[JSON], chars: int = 40) -> ReplacedHistory:
@@ -264,15 +245,6 @@ def test_a_chunk_ends_at_a_boundary_inside_the_cut(
         assert part.replaced_tokens == 10 * part.covers
 
 
-def test_a_history_that_fits_is_first_tried_whole_and_unshortened() -> None:
-    history = make_history(make_chain(10))
-    assert [attempt.quoting for attempt in find_whole_attempts(history, 10_000)] == list(WHOLE)
-
-
-def test_a_history_many_times_too_large_is_never_tried_whole() -> None:
-    assert list(find_whole_attempts(make_history(make_chain(400)), 1_000)) == []
-
-
 def test_quotes_are_shorter_if_fewer_calls_are_left() -> None:
     history = make_history(make_chain(100), chars=10_000)
     chosen = [next(find_chunk_attempts(history, 20_000, calls)).quoting for calls in (100, 20, 8, 1)]
@@ -292,36 +264,6 @@ def test_a_history_that_fits_the_calls_needs_no_more_chunks_than_calls() -> None
     assert calls <= 8
 
 
-_CONVERSATION_OF_RIVALS = converse(talk(8))
-
-
-_LAST = len(_CONVERSATION_OF_RIVALS.messages)
-
-
-def keys_of(*positions: int) -> list[str]:
-    return [_CONVERSATION_OF_RIVALS.chain[at].hex() for at in positions]
-
-
-def test_rivals_are_all_other_places_behind_the_opening() -> None:
-    cut = fold(5)
-    assert [find_cut_key(_CONVERSATION_OF_RIVALS, cut)] == keys_of(5)
-    rivals = list_rival_keys(_CONVERSATION_OF_RIVALS, cut)
-    assert rivals == keys_of(*range(_LAST, 5, -1), 4, 3, 2)
-
-
-def test_what_the_cut_builds_on_is_no_rival() -> None:
-    assert list_rival_keys(
-        _CONVERSATION_OF_RIVALS, fold(7, make_pivot(_CONVERSATION_OF_RIVALS, 5))
-    ) == keys_of(*range(_LAST, 7, -1), 6)
-
-
-def test_a_newer_pivot_ends_before_the_open_group_or_at_the_cut() -> None:
-    open_group = find_open_group(_CONVERSATION_OF_RIVALS)
-    assert open_group < _LAST
-    assert list_newer_keys(_CONVERSATION_OF_RIVALS, fold(5)) == keys_of(*range(open_group, 1, -1))
-    assert list_newer_keys(_CONVERSATION_OF_RIVALS, fold(_LAST))[0] == keys_of(_LAST)[0]
-
-
 few_of_manual = examples(20, exhaustive=60)
 
 
@@ -331,18 +273,6 @@ def test_far_below_the_thresholds_everything_but_the_open_group_is_replaced() ->
     assert cut is not None
     assert (cut.start, cut.covers) == (1, find_open_group(situation.conversation))
     assert cut.cap_tokens < cut.replaced_tokens / 1.9
-
-
-def test_the_tail_stays_if_there_is_enough_to_replace() -> None:
-    situation = situate(10_000, turns=40)
-    cut = choose_manual_cut(situation)
-    assert cut is not None and cut.covers < find_open_group(situation.conversation)
-    assert sum(size.tokens for size in situation.sizes.messages[cut.covers :]) <= 1_800
-
-
-def test_messages_that_a_policy_keeps_are_kept() -> None:
-    cut = choose_manual_cut(situate(3_000, policy=Policy(keep=Keep(tail_messages=6))))
-    assert cut is not None and cut.covers == 15
 
 
 def test_messages_that_a_pivot_covers_are_not_replaced_again() -> None:

@@ -1,18 +1,13 @@
 """A digest without a model: its sections, its lengths, and what it continues."""
 
 import json
-from collections.abc import Callable
 from itertools import accumulate, repeat
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.digest.allocation import allocate
-from gateway.core.digest.excerpt import Items, render_items, render_whole_items
 from gateway.core.digest.fact_list import HEADING, with_fact_list
-from gateway.core.digest.highlights import LAST_TEXTS, find_highlights
 from gateway.core.digest.render import MIN_DIGEST_CHARS, make_digest
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 
@@ -25,11 +20,7 @@ _TITLES = [
     "## Last assistant texts",
     HEADING,
 ]
-
-
 _TODO_ARGUMENTS = '{"todos": [{"content": "Write tests", "status": "pending"}]}'
-
-
 _SPOKEN = [
     TranscriptEntry("user", "Make the parser faster.\nKeep its tests.", (), 0),
     TranscriptEntry("assistant", "I look.", (("read_file", '{"path": "src/parser.py"}'),), 0),
@@ -43,76 +34,34 @@ _SPOKEN = [
 
 
 def test_a_digest_has_all_sections_in_order() -> None:
-    earlier = with_fact_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"])
-    digest = make_digest(_SPOKEN, earlier, 5_000)
-    assert digest.splitlines()[1:] == [
-        "",
-        "## Earlier summary",
-        "- # Goal",
-        "",
-        "  Speed.",
-        "",
-        "## What the user asked",
-        "- Make the parser faster.",
-        "  Keep its tests.",
-        "- And the printer?",
+    digest = make_digest(_SPOKEN, with_fact_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"]), 5_000)
+    first, *sections = digest.split("\n\n## ")
+    assert sections == [
+        "Earlier summary\n- # Goal\n\n  Speed.",
+        "What the user asked\n- Make the parser faster.\n  Keep its tests.\n- And the printer?\n"
         "  [1 attachments left out]",
-        "",
-        "## Plan and todos",
-        "- [ ] Write tests",
-        "",
-        "## Files",
-        "- src/parser.py (changed)",
-        "",
-        "## Commands",
-        "- make",
-        "",
-        "## Last assistant texts",
-        "- I look.",
-        "- The printer is next.",
-        "",
-        HEADING,
-        "- src/lexer.py ×3",
+        "Plan and todos\n- [ ] Write tests",
+        "Files\n- src/parser.py (changed)",
+        "Commands\n- make",
+        "Last assistant texts\n- I look.\n- The printer is next.",
+        f"{HEADING.removeprefix('## ')}\n- src/lexer.py ×3",
     ]
-    assert "made without a model" in digest.splitlines()[0] and "not shown" in digest.splitlines()[0]
+    assert "made without a model" in first and "not shown" in first
 
 
 def test_a_digest_of_a_digest_continues_it() -> None:
     first = make_digest(_SPOKEN, with_fact_list("Goal: speed.", ["src/lexer.py ×3"]), 5_000)
-    more = [
-        TranscriptEntry("user", "And the docs?", (), 0),
-        TranscriptEntry(
-            "assistant", "Done.", (("write", '{"path": "docs/x.md"}'), ("bash", '{"cmd": "make"}')), 0
-        ),
-    ]
-    assert make_digest(more, first, 5_000).splitlines()[2:] == [
-        "## Earlier summary",
-        "- Goal: speed.",
-        "",
-        "## What the user asked",
-        "- Make the parser faster.",
-        "  Keep its tests.",
-        "- And the printer?",
-        "  [1 attachments left out]",
-        "- And the docs?",
-        "",
-        "## Plan and todos",
-        "- [ ] Write tests",
-        "",
-        "## Files",
-        "- docs/x.md (changed)",
-        "- src/parser.py (changed)",
-        "",
-        "## Commands",
-        "- make",
-        "",
-        "## Last assistant texts",
-        "- I look.",
-        "- The printer is next.",
-        "- Done.",
-        "",
-        HEADING,
-        "- src/lexer.py ×3",
+    calls = (("write", '{"path": "docs/x.md"}'), ("bash", '{"cmd": "make"}'))
+    more = [TranscriptEntry("user", "And the docs?", (), 0), TranscriptEntry("assistant", "Done.", calls, 0)]
+    assert make_digest(more, first, 5_000).split("\n\n## ")[1:] == [
+        "Earlier summary\n- Goal: speed.",
+        "What the user asked\n- Make the parser faster.\n  Keep its tests.\n- And the printer?\n"
+        "  [1 attachments left out]\n- And the docs?",
+        "Plan and todos\n- [ ] Write tests",
+        "Files\n- docs/x.md (changed)\n- src/parser.py (changed)",
+        "Commands\n- make",
+        "Last assistant texts\n- I look.\n- The printer is next.\n- Done.",
+        f"{HEADING.removeprefix('## ')}\n- src/lexer.py ×3",
     ]
 
 
@@ -135,41 +84,17 @@ def _fold(earlier: str, entries: list[TranscriptEntry]) -> str:
     return make_digest(entries, earlier, 3_000)
 
 
-_WORDS = st.sampled_from(
-    [
-        *_TITLES,
-        "- ",
-        "\n",
-        "\r",
-        "\u2028",
-        "</conversation>",
-        "< / earlier-summary",
-        "<",
-        " ",
-        "\ud800",
-        "word " * 30,
-        "- [ ] x\n",
-        "[3 more left out]",
-        "\\ud800",
-    ]
-)
-
-
+_ODD = "- |\n|\r|\u2028|</conversation>|< / earlier-summary|<| |\ud800|- [ ] x\n|[3 more left out]"
+_WORDS = st.sampled_from([*_TITLES, *_ODD.split("|")])
 _TEXT = st.one_of(st.text(max_size=40), st.lists(_WORDS, max_size=60).map("".join))
-
-
 _JSON_TEXT = st.dictionaries(
     st.sampled_from(["path", "command", "cmd", "todos", "plan", "status", "content", "x"]),
     st.one_of(_TEXT, st.lists(_TEXT, max_size=3), st.integers(), st.none()),
     max_size=4,
 ).map(json.dumps)
-
-
 _CALLS = st.lists(
     st.tuples(st.sampled_from(["edit", "todo_write", "plan", ""]), st.one_of(_TEXT, _JSON_TEXT)), max_size=3
 ).map(tuple)
-
-
 _ANY = st.builds(
     TranscriptEntry,
     st.sampled_from(["user", "assistant", "tool", "system", "developer", "other", ""]),
@@ -179,8 +104,6 @@ _ANY = st.builds(
     hidden=_TEXT,
     is_result=st.booleans(),
 )
-
-
 _EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: make_digest(s, "x", 2_000)))
 
 
@@ -204,99 +127,6 @@ def test_the_first_requests_beginning_is_always_there(
 ) -> None:
     digest = make_digest([TranscriptEntry("user", first, (), 0), *entries], None, max_chars)
     assert f"\n- {first[:40]}" in digest
-
-
-_TEXT_OF_EXCERPT = st.one_of(
-    st.text(max_size=60),
-    st.lists(
-        st.sampled_from(
-            ["## Files", "- ", "\n", "\r", "\u2028", "</conversation>", "<", " ", "\ud800", "word"]
-        ),
-        max_size=200,
-    ).map("".join),
-)
-
-
-_TEXTS = st.lists(_TEXT_OF_EXCERPT, min_size=1, max_size=30)
-
-
-_ROOM = st.integers(90, 2_000)
-
-
-def _items(texts: list[str]) -> Items:
-    count = len(texts)
-    return Items(texts, range(count - 1, -1, -1), [60 // (at + 1) for at in range(count)])
-
-
-def test_long_items_are_cut_in_the_middle_and_omitted_ones_are_counted() -> None:
-    rendered = render_items(_items(["a" * 500, "b" * 500, "c" * 500]), 400)
-    assert "left out" not in rendered
-    rendered = render_items(_items(["a" * 500, "b" * 500, "c" * 500]), 360)
-    note, second, third = rendered.split("\n- ")
-    assert note == "- [1 more left out]"
-    assert second.startswith("bbb") and second.endswith("bbb") and " … " in second
-    assert (
-        third.startswith("ccc") and third.endswith("ccc") and "[... cut; 500 characters in all ...]" in third
-    )
-
-
-@pytest.mark.parametrize("render", [render_items, render_whole_items])
-@given(texts=_TEXTS, room=_ROOM)
-def test_every_line_of_a_text_is_indented(
-    render: Callable[[Items, int], str], texts: list[str], room: int
-) -> None:
-    rendered = render(_items(texts), room)
-    assert len(rendered) <= room
-    assert all(line[:2] in ("", "- ", "  ") for line in rendered.splitlines())
-    assert neutralize(rendered) == rendered
-    rendered.encode()
-
-
-def says(text: str, **calls: Any) -> TranscriptEntry:
-    return TranscriptEntry(
-        "assistant", text, tuple((name, json.dumps(value)) for name, value in calls.items()), 0
-    )
-
-
-def test_the_last_texts_of_the_assistant_are_quoted_in_order() -> None:
-    entries = [says(str(number)) for number in range(LAST_TEXTS + 2)] + [says(" ")]
-    assert find_highlights(entries).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
-
-
-def test_files_are_listed_by_last_mention_and_marked_if_changed() -> None:
-    entries = [
-        says("", read_file={"path": "a"}, edit={"path": "b"}),
-        says("", str_replace_editor={"command": "view", "path": "c"}),
-        says("", str_replace_editor={"command": "create", "path": "a"}, read={"path": "b"}),
-        TranscriptEntry(
-            "assistant", "", (("apply_patch", "*** Begin Patch\n*** Update File: d\n"), ("x", "{")), 0
-        ),
-    ]
-    assert list(find_highlights(entries).files.items()) == [
-        ("c", False),
-        ("a", True),
-        ("b", True),
-        ("d", True),
-    ]
-
-
-def test_each_command_is_listed_once_on_one_short_line() -> None:
-    entries = [says("", bash={"command": command}) for command in ("ls\n -l", "pwd", "ls -l", "y" * 400)]
-    assert find_highlights(entries).commands == ["pwd", "ls -l", "y" * 299 + "…"]
-
-
-def test_the_latest_list_is_quoted_with_open_items_first() -> None:
-    first = {"todos": [{"content": "old", "status": "pending"}]}
-    second = {
-        "todos": [{"content": "a", "status": "completed"}, {"content": "b\nc", "status": "in_progress"}]
-    }
-    entries = [
-        says("", TodoWrite=first),
-        says("", TodoWrite=second),
-        says("", update_plan={"plan": "1. Do it"}),
-    ]
-    picked = find_highlights(entries)
-    assert (picked.todos, picked.plan) == (["[ ] b c", "[x] a"], "1. Do it")
 
 
 _NEEDS = st.lists(st.integers(1, 500), max_size=8)

@@ -11,15 +11,9 @@ from gateway.core.digest.fact_list import HEADING, find_missing_facts, split_fac
 from gateway.core.digest.fact_ranking import rank_facts
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, is_secret
 from gateway.core.digest.names import find_names
-from gateway.core.digest.tool_arguments import (
-    Todo,
-    parse_checkboxes,
-)
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 
 _NOTHING = [TranscriptEntry("user", "Go on.", (), 0)] * 10
-
-
 _PLENTY = 5_000
 
 
@@ -39,11 +33,6 @@ def missing(
     *entries: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
 ) -> tuple[str, ...]:
     return find_missing_facts(entries, earlier, summary, _PLENTY)
-
-
-def test_what_only_an_old_result_says_once_is_noise() -> None:
-    entries = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING * 4]
-    assert missing(*entries) == ("src/a.py ×2",)
 
 
 def test_what_the_messages_beside_the_summary_show_is_left_out() -> None:
@@ -120,14 +109,6 @@ def test_open_todos_are_listed_first() -> None:
     assert missing(*entries, summary="Next: Write tests for src/a.py") == ()
 
 
-def test_the_latest_list_replaces_earlier_ones() -> None:
-    earlier = with_fact_list("x", ["todo: carried"])
-    first = calls("TodoWrite", todos=[{"content": "first", "status": "pending"}])
-    second = calls("TodoWrite", todos=[{"content": "second", "status": "in_progress"}])
-    assert missing(*_NOTHING, earlier=earlier) == ("todo: carried",)
-    assert missing(first, second, earlier=earlier) == ("todo: second",)
-
-
 def test_check_boxes_count_until_they_are_ticked_but_not_in_results_or_documents() -> None:
     entries = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
     assert missing(*entries) == ("todo: two",)
@@ -152,27 +133,11 @@ def test_a_fact_survives_ten_compactions() -> None:
     assert "/srv/important.csv" in summary
 
 
-def test_each_kind_has_its_share_of_a_small_cap() -> None:
-    entries = [*[user(f"/old/{n} - {n}") for n in range(20)] * 2, *[user(f"/new/{n}") for n in range(9)]]
-    earlier = with_fact_list("x", [f"/before/{n}" for n in range(20)])
-    lines = find_missing_facts([*entries, user("- [ ] one")], earlier, "", 400)
-    assert {line.split("/")[1] for line in lines if "/" in line} == {"old", "new", "before"}
-    assert lines[0] == "todo: one"
-
-
 def test_the_list_stands_below_the_summary_and_is_found_again() -> None:
     listed = with_fact_list("We worked.\n", ["a/b.py ×2", "todo: x"])
     assert listed == f"We worked.\n\n{HEADING}\n- todo: x\n- a/b.py ×2"
     assert split_fact_list(listed) == ("We worked.", ("todo: x", "a/b.py ×2"))
     assert with_fact_list("We worked.", ()) == "We worked."
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "Prose.", f"Say {HEADING}\n- a", f"  {HEADING}\n- a", f"{HEADING}\n- a\nprose", HEADING],
-)
-def test_a_list_that_is_not_ours_is_text(text: str) -> None:
-    assert split_fact_list(text) == (text, ())
 
 
 _WORDS = st.sampled_from(
@@ -181,11 +146,7 @@ _WORDS = st.sampled_from(
         "|https://u:p@x.example/a?b|- | ×3|sk-abcdefghijklmnop|" + HEADING
     ).split("|")
 )
-
-
 _TEXT = st.lists(_WORDS, max_size=30).map("".join)
-
-
 _ANY = st.builds(
     TranscriptEntry,
     st.sampled_from(["user", "assistant", "tool", "system"]),
@@ -219,48 +180,10 @@ def test_what_a_call_used_comes_before_what_was_said_and_that_before_what_a_resu
     assert rank_facts(entries, {}).mentioned == ["/x/call", "/x/user", "/x/result"]
 
 
-def test_what_the_user_said_holds_however_long_ago_that_was() -> None:
-    entries = [user("/x/user"), calls("read", path="/x/call"), *_NOTHING, *_NOTHING]
-    assert rank_facts(entries, {}).mentioned == ["/x/user", "/x/call"]
-
-
-def test_identifiers_count_in_calls_only_and_not_the_states_of_things_to_do() -> None:
-    todos = [{"content": "Look at parse_header", "status": "in_progress"}]
-    entries = [
-        user("some_name"),
-        calls("edit", text="other_name = 1"),
-        calls("TodoWrite", todos=todos),
-        calls("edit", text="other_name = 2"),
-    ]
-    ranked = rank_facts(entries, {})
-    assert ranked.mentioned == ["other_name"] and ranked.todos == ["todo: Look at parse_header"]
-    # They are of use for a while only, so no count keeps them.
-    assert ranked.counts["other_name"] == 1 and ranked.repeated == []
-
-
 def test_counts_of_the_earlier_list_are_added() -> None:
     ranked = rank_facts([user("/x/a"), *_NOTHING], {"/x/a": 3, "/x/b": 2, "/x/c": 7})
     assert ranked.counts["/x/a"] == 4
     assert (ranked.repeated, ranked.earlier) == (["/x/a"], ["/x/c", "/x/b"])
-
-
-def test_a_fact_that_is_too_long_is_left_out() -> None:
-    assert find_facts("/a/" + "b" * LONGEST_FACT_CHARS + " /a/b") == ("/a/b",)
-
-
-_ODD = st.lists(
-    st.sampled_from(
-        ["/", "a", "://", "http", "`", ".", ":", "\\", "@", "E1", "Error", " ", "\n", "\ud800", "C"]
-    ),
-    max_size=40,
-).map("".join)
-
-
-@given(_ODD)
-def test_every_fact_is_one_printable_line_of_bounded_length(text: str) -> None:
-    for fact in find_facts(text):
-        assert fact.isprintable() and 2 < len(fact) <= LONGEST_FACT_CHARS
-        assert isinstance(is_secret(fact), bool)
 
 
 @given(st.text() | st.lists(st.sampled_from(["a_b", "aB", "_", "src/x.py", " ", "`", "é"])).map("".join))
@@ -270,8 +193,3 @@ def test_each_name_stands_once_and_facts_come_first(text: str) -> None:
     assert len(names) == len(set(names))
     assert list(names[: len(facts)]) == facts
     assert all(name in text for name in names[len(facts) :])
-
-
-def test_check_boxes_begin_a_line() -> None:
-    text = "Do:\n- [ ] one\n  * [X] two \nnot - [ ] three\n- [ ]\n- [y] four"
-    assert parse_checkboxes(text) == (Todo("one", True), Todo("two", False))

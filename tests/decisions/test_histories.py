@@ -22,12 +22,10 @@ from gateway.core.history.conversation import (
 from gateway.core.history.message import Call, Message, Role, fingerprint_fields, hash_beginning
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Span, find_spans
-from tests.decisions.builders import continue_trimmed, read, render, say, shorten
+from tests.decisions.builders import continue_trimmed, say
 from tests.examples import examples
 
 _EMPTY = begin_conversation("t", "chat")
-
-
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
 
 
@@ -62,12 +60,6 @@ def test_a_longer_chain_begins_with_the_shorter_one(first: list[Message], added:
     after = with_messages(before, len(before.messages), added)
     assert after.chain[: len(before.chain)] == before.chain
     assert len(set(after.chain)) == len(after.chain)
-
-
-@given(messages(), messages())
-def test_chains_are_equal_only_for_equal_messages(one: list[Message], other: list[Message]) -> None:
-    a, b = with_messages(_EMPTY, 0, one), with_messages(_EMPTY, 0, other)
-    assert (a.key == b.key) == (list(a.messages) == list(b.messages))
 
 
 @pytest.mark.parametrize(
@@ -143,25 +135,6 @@ def test_an_opaque_message_is_never_replaced(
         assert is_boundary(conversation, start) or not keeps_opening or start == conversation.opening_end
 
 
-def test_a_late_result_is_not_separated_from_its_call() -> None:
-    """An approval may come after other messages."""
-    late = [
-        make_message("user", "a"),
-        make_message("assistant", "b", calls=(Call("x", "t"),)),
-        make_message("user", "c"),
-        make_message("assistant", "d"),
-        make_message("user", "e"),
-        make_message("tool", "f", results=("x",)),
-        make_message("assistant", "g"),
-        make_message("user", "h"),
-    ]
-    whole = with_messages(_EMPTY, 0, late)
-    assert [at for at in range(1, 8) if is_boundary(whole, at)] == [1, 6, 7]
-    assert find_open_group(with_messages(_EMPTY, 0, late[:6])) == 1
-    # Without the result the messages are not joined any more.
-    assert is_boundary(with_messages(whole, 5, []), 4)
-
-
 def test_positions_in_a_trimmed_history_are_those_of_the_whole() -> None:
     whole = say(6)
     found = continue_trimmed(say(5), [whole[0], *whole[13:]])
@@ -169,13 +142,6 @@ def test_positions_in_a_trimmed_history_are_those_of_the_whole() -> None:
     assert [found.index(position) for position in (0, 1, 5, 13, 14)] == [0, 1, 1, 1, 2]
     assert [position for position in range(25) if found.is_gone(position)] == list(range(1, 13))
     assert len(found.received) == len(whole) - 12
-
-
-def test_shortened_messages_are_found() -> None:
-    whole = say(6)
-    found = continue_trimmed(say(5), [whole[0], *shorten(whole[5:], 1)])
-    assert found.find_changed() == [0, 6]  # the chain is not known where the first one stands
-    assert read(render(whole)).conversation.find_changed() == []
 
 
 _MAX_BETWEEN = 200
@@ -282,8 +248,6 @@ def test_a_call_is_searched_for_in_the_nearest_two_hundred_messages(between: int
 
 
 items = st.lists(st.integers(), max_size=6)
-
-
 # Each step grows one of the existing lists: its number, how many of its items are kept, what is added.
 steps = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), items), max_size=20)
 
@@ -299,34 +263,6 @@ def test_every_list_keeps_its_items_when_others_are_grown_from_it(
         grown.append(grown[at].grow(keep, added))
         lists.append(lists[at][:keep] + added)
     assert [list(each) for each in grown] == lists
-
-
-@given(items, items, items)
-def test_it_reads_like_a_list_after_others_were_grown_from_it(
-    shown: list[int], added: list[int], other: list[int]
-) -> None:
-    shared = SharedList(list(shown))
-    shared.grow(len(shown), added)
-    assert len(shared) == len(shown)
-    assert shared == shown and shared == SharedList(shown) and (shared == other) == (shown == other)
-    for index in range(-len(shown) - 2, len(shown) + 2):
-        if -len(shown) <= index < len(shown):
-            assert shared[index] == shown[index]
-        else:
-            assert _refuses(shared, index)
-    for start in (None, *range(-3, len(shown) + 3)):
-        for step in (None, 1, 2, -1):
-            assert shared[start::step] == shown[start::step]
-            assert shared[:start:step] == shown[:start:step]
-    assert list(reversed(shared)) == shown[::-1]
-
-
-def _refuses(shared: SharedList[int], index: int) -> bool:
-    try:
-        shared[index]
-    except IndexError:
-        return True
-    return False
 
 
 _FIELDS = st.lists(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
-from gateway.core.history.head import Head, count_dropped, fingerprint_scope, is_comparable, smooth_growth
+from gateway.core.history.head import count_dropped, fingerprint_scope, is_comparable, smooth_growth
 from gateway.core.history.pivot import (
     Mark,
     Pivot,
@@ -18,24 +18,16 @@ from gateway.core.history.pivot import (
     place_pivot,
 )
 from gateway.core.history.versions import (
-    MAX_VERSIONS,
-    SummaryVersion,
-    VersionsRecord,
     edit_pivot,
-    with_version,
 )
-from gateway.core.history.view import (
-    Size,
-    View,
-    make_view,
-    measure,
-)
+from gateway.core.history.view import Size, View, make_view, measure
 from tests.decisions.builders import (
     JSON,
     bodies,
     continue_trimmed,
     converse,
     make_batch,
+    make_head,
     make_pivot,
     make_recall,
     pivots,
@@ -51,19 +43,12 @@ _TALK: list[JSON] = [
     {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "look"}}]},
     {"role": "tool", "tool_call_id": "1", "content": "d"},
 ]
-
-
 _CONVERSATION = converse(_TALK)
 
 
 def test_a_pivot_is_eligible_up_to_the_open_group() -> None:
     pivots = [make_pivot(_CONVERSATION, covers) for covers in (5, 3, 2)]
     assert [pivot.covers for pivot in find_eligible_pivots(_CONVERSATION, pivots)] == [2, 3]
-
-
-def test_a_pivot_of_another_prefix_is_not_eligible() -> None:
-    edited = converse([{"role": "user", "content": "A"}, *_TALK[1:]])
-    assert find_eligible_pivots(edited, [make_pivot(_CONVERSATION, 2)]) == []
 
 
 def test_a_key_matches_at_its_own_length_only() -> None:
@@ -167,20 +152,7 @@ def test_shortening_never_makes_a_conversation_larger(data: st.DataObject) -> No
     assert measure(marked, conversation, sizes, 7, count) <= measure(plain, conversation, sizes, 7, count)
 
 
-_HEAD = Head(
-    owner="t",
-    key="00",
-    length=1,
-    scope="s",
-    tools="",
-    prompt_tokens=1_000,
-    output_tokens=100,
-    growth_tokens=0.0,
-    pivot=None,
-    batches=(),
-    conversation="c",
-    parent=None,
-)
+_HEAD = make_head(converse(talk(0)), "s", prompt_tokens=1_000, output_tokens=100)
 
 
 def test_there_is_no_growth_without_an_earlier_size() -> None:
@@ -231,25 +203,6 @@ def test_an_edit_is_the_next_version_under_the_same_key() -> None:
 def test_a_longer_text_saves_nothing_at_worst() -> None:
     assert edit_pivot(_PIVOT, "x", -90, 9_000, 1.0).saved_tokens == 0
     assert edit_pivot(_PIVOT, "x", -90, 9_000, 1.0).tokens == 0
-
-
-def test_what_a_pivot_held_is_kept_with_its_time() -> None:
-    edited = edit(_PIVOT, "By a person.")
-    known = with_version(with_version(VersionsRecord(owner="t", key=_PIVOT.key), _PIVOT), edited)
-    assert [(each.version, each.text, each.created_seconds, each.is_edited) for each in known.versions] == [
-        (1, "As made.", 7.0, False),
-        (2, "By a person.", 9.0, True),
-    ]
-    found = known.find(1)
-    assert isinstance(found, SummaryVersion) and found.saved_tokens == 500
-    assert known.find(3) is None
-
-
-def test_the_oldest_versions_go_first() -> None:
-    known, pivot = VersionsRecord(owner="t", key=_PIVOT.key), _PIVOT
-    for _ in range(MAX_VERSIONS + 5):
-        known, pivot = with_version(known, pivot), edit(pivot, f"{pivot.version}")
-    assert [each.version for each in known.versions] == list(range(6, MAX_VERSIONS + 6))
 
 
 def test_copies_stay_copies_when_one_is_edited() -> None:

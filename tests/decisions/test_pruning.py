@@ -16,13 +16,11 @@ from gateway.core.economy.rates import UNCACHED, Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.history.pivot import Mark
-from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import Size, View, make_view, shown_tokens
 from gateway.core.policy import Policy, Pruning, Summary
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
 from tests.decisions.builders import (
-    JSON,
     NOTHING,
     bodies,
     calibrate,
@@ -93,49 +91,9 @@ def test_pruning_twice_chooses_nothing_more(data: st.DataObject) -> None:
     assert choose_results(conversation, calibrate(tokens), after, Pruning(), thresholds) == ()
 
 
-def test_a_message_counts_only_with_its_removable_part() -> None:
-    conversation = converse(make_loop(6))
-    count = len(conversation.messages)
-    thresholds = PruneThresholds(protect=0, minimum=500)
-    chosen = []
-    for kept in (0, 300, 380, 400):
-        sizes = Sizes(messages=[Size(400, 1_600, kept=kept)] * count, environment=0)
-        calibrated = CalibratedSizes(sizes, [400.0] * count, 0.0, 1.0)
-        pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
-        chosen.append(len(choose_results(conversation, calibrated, NOTHING, pruning, thresholds)))
-    # Five results apart from the open group: 2,000 tokens, 500, 100 and none.
-    assert chosen[0] > 0 and chosen[2:] == [0, 0]
-
-
-def test_a_message_of_the_model_is_not_pruned_even_if_it_carries_a_result() -> None:
-    talk: list[JSON] = [
-        {"role": "user", "content": "Look."},
-        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
-        {"role": "tool", "tool_call_id": "a", "content": "x"},
-        {"role": "assistant", "content": "y"},
-        {"role": "user", "content": "Thanks."},
-    ]
-    conversation = converse(talk)
-    carrying = [
-        message._replace(results=("s",)) if position == 3 else message
-        for position, message in enumerate(conversation.messages)
-    ]
-    calibrated = CalibratedSizes(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
-    pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
-    thresholds = PruneThresholds(protect=0, minimum=100)
-    loop = replace(conversation, messages=SharedList(carrying))
-    assert choose_results(loop, calibrated, NOTHING, pruning, thresholds) == (2,)
-
-
 _THRIFTY = replace(Policy(), economy=1.0)
-
-
 _BY_SIZE = replace(Policy(), economy=0.0)
-
-
 _CACHED = Rates(write=1.0, read=0.1, output=8.0)
-
-
 _LEDGER = BranchLedger(base_tokens=4_000.0, reply_tokens=100.0)
 
 
@@ -205,11 +163,7 @@ _TALK: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "1", "content": "b"},
     {"role": "user", "content": "c"},
 ]
-
-
 _CONVERSATION = converse(_TALK)
-
-
 _SIZES = [Size(10, 40), Size(9_000, 36_000), Size(10_000, 40_000), Size(1_000, 4_000)]
 
 

@@ -33,10 +33,12 @@ from gateway.core.session.line_diff import diff_fragments
 from gateway.core.sizing.estimate import Calibration, Estimate, is_plausible_ratio
 from gateway.core.sizing.truncation import Expected, is_truncated
 from gateway.core.sizing.usage import Usage
+from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
 from tests.decisions.builders import converse, make_head, prune_loop, talk
 from tests.decisions.test_tables import load_table
 
 _DAY = 86_400.0
+_TOKENIZER = Tokenizer()
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
 _FAMILIES = Summary(model_map=(("*-haiku", None), ("claude-*", "claude-haiku"), ("c*", "other")))
 _CANDIDATE: dict[str, Any] = {
@@ -167,6 +169,10 @@ def cache(usage: dict[str, int]) -> list[bool]:
     return [ledger.has_cached, ledger.is_uncached]
 
 
+def tokens(text: str) -> list[int]:
+    return [count(text) for count in (_TOKENIZER.count, count_by_length, count_by_length_up)]
+
+
 def fragment(old: str, new: str) -> list[int] | None:
     """The lines added and deleted where a text of an unknown file is replaced."""
     diff = diff_fragments(old, new)
@@ -200,6 +206,7 @@ _SECTIONS: dict[str, Callable[..., Any]] = {
     "growth": growth,
     "cache": cache,
     "fragment": fragment,
+    "tokens": tokens,
     "first_piece": lambda text: text[slice(*next(cut_text(text, 24)))],
 }
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.search.cutting import cut_text, estimate_tokens
-from gateway.core.search.ranking import PieceCandidate, choose_pieces, fuse
-from gateway.core.search.terms import find_indexed_words, find_terms, quote_terms, split_grams
+from gateway.core.search.ranking import PieceCandidate, choose_pieces
+from gateway.core.search.terms import find_indexed_words, find_terms, quote_terms
 
 _TEXTS = st.lists(
     st.sampled_from(["a", " ", "\n", "\n\n", ". ", "word", "日本語。", "😀", "x" * 300, "é", "\u2028"]),
@@ -23,12 +23,6 @@ def test_the_pieces_are_the_text(text: str, most: int) -> None:
     assert all(start < end for start, end in pieces)
 
 
-@given(_TEXTS)
-def test_five_pieces_are_no_more_than_1600_tokens(text: str) -> None:
-    tokens = [estimate_tokens(text[start:end]) for start, end in cut_text(text)]
-    assert all(count <= 321 for count in tokens)
-
-
 _CANDIDATES = st.lists(
     st.builds(
         lambda place, start, text: PieceCandidate((place,), start, start + len(text), text),
@@ -38,16 +32,6 @@ _CANDIDATES = st.lists(
     ),
     max_size=20,
 )
-
-
-def test_what_two_rankings_rank_well_is_first() -> None:
-    assert [piece for piece, _ in fuse([[1, 2, 3], [4, 2, 5]])] == [2, 4, 1, 5, 3]
-
-
-@given(st.lists(st.lists(st.integers(0, 9), unique=True), max_size=3))
-def test_fusing_neither_loses_nor_repeats_a_piece(rankings: list[list[int]]) -> None:
-    fused = [piece for piece, _ in fuse(rankings)]
-    assert sorted(fused) == sorted({piece for ranking in rankings for piece in ranking})
 
 
 @given(_CANDIDATES, st.integers(0, 6), st.integers(0, 60))
@@ -68,14 +52,6 @@ def test_a_piece_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
     assert choose_pieces([long, short], 5, 100) == [1]
 
 
-def test_words_are_folded_and_common_ones_left_out() -> None:
-    assert find_terms("Where is the Café of PARIS?").words == ("cafe", "paris")
-
-
-def test_a_query_of_common_words_keeps_them() -> None:
-    assert find_terms("what is this").words == ("what", "is", "this")
-
-
 @pytest.mark.parametrize(
     "name",
     ["gateway/core/search.py", "foo_bar", "a.b.c", "user@host", "C:\\temp\\x", "https://x.y/z", "v1.2-rc3"],
@@ -84,11 +60,6 @@ def test_names_and_paths_are_phrases_and_their_words_are_looked_for_too(name: st
     terms = find_terms(f"look at {name}, please")
     assert terms.phrases == (name,)
     assert len(terms.words) > 2
-
-
-def test_the_parts_of_camel_case_are_words() -> None:
-    assert {"getusername", "get", "user", "name"} <= {*find_terms("getUserName").words}
-    assert find_indexed_words("parseHTTPResponse2").extra == ["parse", "http", "response", "2"]
 
 
 def test_text_without_spaces_is_looked_for_in_pairs() -> None:
@@ -108,15 +79,3 @@ def test_any_query_is_only_text_to_sqlite(query: str) -> None:
         if asked and not any("\ud800" <= c <= "\udfff" for c in asked):
             connection.execute("SELECT * FROM words WHERE words MATCH ?", (asked,)).fetchall()
     connection.close()
-
-
-def test_a_part_of_a_word_is_split_into_three_characters_each() -> None:
-    assert split_grams("abcd") == ["abc", "bcd"]
-    assert split_grams("aaaa") == ["aaa"]
-    assert split_grams("ab") == []
-
-
-@given(st.text(max_size=200))
-def test_every_word_of_a_text_is_found_by_a_query_of_it(text: str) -> None:
-    words = find_indexed_words(text).words
-    assert {word for word in find_terms(text).words if len(find_terms(text).words) < 64} <= words

@@ -11,18 +11,8 @@ from gateway.core.digest.fact_list import HEADING
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.titles import LONGEST_TITLE_CHARS, find_asked, make_title
 from gateway.core.session.todos import TodoBoard
-from gateway.core.session.work import (
-    ChangeKind,
-    CommandRun,
-    FileChange,
-    OpenTodo,
-    SessionWork,
-    TouchedFile,
-    list_touched_files,
-)
-from gateway.core.session.work_log import WorkLog
+from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork, list_touched_files
 from gateway.core.session.work_sections import (
     COMMANDS_HEADING,
     FILES_HEADING,
@@ -30,9 +20,7 @@ from gateway.core.session.work_sections import (
     ListedWork,
     append_lists,
     merge_work,
-    render_work,
     spell_out_lists,
-    split_work,
 )
 from gateway.wire.formats.chat.text import parse_entry
 from tests.shared_data import SHARED, requires_shared
@@ -74,8 +62,6 @@ _STEPS = [
     _call(("3", "TodoWrite", {"todos": [{"content": "b", "status": "pending"}]})),
     _answer("3", "Todos have been modified successfully."),
 ]
-
-
 _WORK = SessionWork(
     changes=(
         FileChange(
@@ -88,32 +74,8 @@ _WORK = SessionWork(
 )
 
 
-def test_what_the_messages_did() -> None:
-    assert _read(_STEPS).work() == _WORK
-
-
 def test_a_call_without_a_result_is_not_counted_yet() -> None:
     assert _read(_STEPS[:2]).work() == SessionWork(titles=_WORK.titles)
-
-
-def test_a_failed_edit_and_a_refused_command_do_not_count() -> None:
-    steps = [
-        _STEPS[0],
-        _STEPS[1],
-        _answer("1", "whatever", is_error=True),
-        _answer("2", "The user doesn't want to proceed with this tool use."),
-    ]
-    assert _read(steps).work() == SessionWork(titles=_WORK.titles)
-
-
-def test_a_reader_goes_on_where_a_work_ended() -> None:
-    reader = SessionReader.restore(_WORK)
-    assert reader.work() == _WORK
-    for position, (message, entry) in enumerate(
-        [_call(("9", "Bash", {"command": "ls"})), _answer("9", "f")], 6
-    ):
-        reader.feed(position, message, entry)
-    assert reader.work().commands == (*_WORK.commands, CommandRun(position=6, command="ls"))
 
 
 def _say(text: str) -> _Step:
@@ -151,24 +113,8 @@ def test_what_aider_shows_as_examples_is_not_what_the_session_did() -> None:
     assert [(change.path, change.additions, change.deletions) for change in changes] == [("real.py", 2, 1)]
 
 
-def test_an_agent_with_tools_that_talks_about_blocks_changes_nothing() -> None:
-    block = "a.py\n```\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n```"
-    steps = [
-        _ask("How?"),
-        _call(("1", "Bash", {"command": "ls"})),
-        _answer("1", "a.py"),
-        _say(block),
-        _ask("Ok"),
-    ]
-    assert _read(steps).work().changes == ()
-
-
 _TRANSCRIPTS = SHARED / "data" / "transcripts"
-
-
 _EXPECTED = json.loads(Path(__file__).with_name("recorded_sessions.json").read_text("utf-8"))
-
-
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
 
 
@@ -203,85 +149,6 @@ def test_the_work_of_a_recorded_session_is_what_was_counted_by_hand(name: str) -
     assert len(work.commands) == expected["commands"]
     assert codes == expected["exit_codes"]
     assert not work.todos
-
-
-def _change(
-    path: str, kind: ChangeKind, counts: tuple[int, int] | None, moved_from: str | None = None
-) -> FileChange:
-    additions, deletions = counts or (None, None)
-    return FileChange(
-        position=0, path=path, kind=kind, additions=additions, deletions=deletions, moved_from=moved_from
-    )
-
-
-def _file(path: str, kind: ChangeKind, *numbers: int, moved_from: str | None = None) -> TouchedFile:
-    changes, additions, deletions, unknown = numbers
-    return TouchedFile(
-        path=path,
-        kind=kind,
-        changes=changes,
-        additions=additions,
-        deletions=deletions,
-        unknown=unknown,
-        moved_from=moved_from,
-    )
-
-
-def test_changes_of_a_file_are_added_up_and_unknown_ones_counted() -> None:
-    changes = [
-        _change("a", "changed", (2, 1)),
-        _change("b", "created", (10, 0)),
-        _change("a", "changed", None),
-        _change("b", "changed", (1, 4)),
-    ]
-    assert list_touched_files(changes) == (
-        _file("a", "changed", 2, 2, 1, 1),
-        _file("b", "created", 2, 11, 4, 0),
-    )
-
-
-def test_a_file_is_listed_under_its_last_name() -> None:
-    moved = [
-        _change("a", "changed", (2, 1)),
-        _change("b", "moved", (0, 0), "a"),
-        _change("b", "changed", (1, 0)),
-    ]
-    assert list_touched_files(moved) == (_file("b", "moved", 3, 3, 1, 0, moved_from="a"),)
-
-
-def test_a_file_that_is_gone_is_deleted_and_made_again_created() -> None:
-    gone = [_change("a", "created", (2, 0)), _change("a", "deleted", (0, 2))]
-    assert [file.kind for file in list_touched_files(gone)] == ["deleted"]
-    assert [file.kind for file in list_touched_files([*gone, _change("a", "created", (1, 0))])] == ["created"]
-
-
-def _change_of_work_log(position: int, diff: str) -> FileChange:
-    return FileChange(position=position, path="f", kind="changed", additions=1, deletions=0, diff=diff)
-
-
-def test_what_is_beyond_the_bounds_is_counted() -> None:
-    log = WorkLog()
-    for position in range(5_010):
-        log.add_change(_change_of_work_log(position, ""))
-        log.add_command(CommandRun(position=position, command="y" * 3_000))
-    work = log.work(())
-    assert (len(work.changes), work.unlisted_changes) == (5_000, 10)
-    assert (len(work.commands), work.unlisted_commands) == (1_000, 4_010)
-    assert work.commands[-1].position == 5_009
-    assert len(work.commands[0].command) == 2_000
-
-
-def test_a_log_goes_on_where_a_work_ended() -> None:
-    todos = (OpenTodo(text="t"),)
-    work = SessionWork(
-        changes=(_change_of_work_log(1, "d"),),
-        commands=(CommandRun(position=2, command="ls", exit_code=0),),
-        todos=todos,
-        titles=((0, "Title"),),
-        unlisted_changes=3,
-        unlisted_commands=4,
-    )
-    assert WorkLog.restore(work).work(todos) == work
 
 
 _PLENTY = 4_000
@@ -331,27 +198,10 @@ def test_files_and_commands_stand_between_the_summary_and_the_list() -> None:
     ]
 
 
-def test_what_happened_to_a_file_is_brought_up_to_date() -> None:
-    before = ListedWork({"/w/new.py": " (new)", "/w/old.py": "", "/w/back.py": " (deleted)"}, ())
-    work = SessionWork(
-        changes=(change("/w/new.py"), change("/w/old.py", "deleted"), change("/w/back.py", "created"))
-    )
-    merged = merge_work(before, work)
-    assert merged.files == {"/w/new.py": " (new)", "/w/old.py": " (deleted)", "/w/back.py": " (new)"}
-    assert split_work(f"Text.\n\n{render_work(merged, _PLENTY)}")[1].files == merged.files
-
-
 def test_commands_that_only_read_or_hold_keys_are_left_out_and_repeats_stand_at_their_last_place() -> None:
     commands = (run("make"), run("ls -la"), run("deploy --token=abcdef123"), run("pytest", 1), run("make", 0))
     merged = merge_work(ListedWork(commands=("make → exit 2", "tox")), SessionWork(commands=commands))
     assert merged.commands == ("tox", "pytest → exit 1", "make → exit 0")
-
-
-def test_the_newest_are_listed_where_there_is_no_room_for_all() -> None:
-    work = ListedWork({f"/w/{number}/file.py": "" for number in range(90)}, ())
-    rendered = render_work(work, 1_000)
-    assert len(rendered) <= 250 and "/w/89/file.py" in rendered and "/w/1/file.py" not in rendered
-    assert render_work(work, 100) == ""
 
 
 _DOING, _OPEN = OpenTodo(text="b", is_in_progress=True), OpenTodo(text="c")
@@ -375,16 +225,3 @@ def test_tasks_that_are_made_one_by_one() -> None:
     assert set(board.open) == {_DOING, _OPEN}
     board.read("TaskUpdate", json.dumps({"taskId": "1", "status": "completed"}), "Updated task #1 status")
     assert board.open == (_OPEN,)
-
-
-def test_a_long_title_is_cut_at_a_word() -> None:
-    title = make_title("word " * 60)
-    assert title == "word " * 19 + "word" + "…"
-    assert len(make_title("x" * 500)) == LONGEST_TITLE_CHARS
-
-
-def test_results_beside_a_users_words_are_not_asked() -> None:
-    words = TranscriptEntry("user", "Go on.", (), 0)
-    entry = TranscriptEntry("tool", "result", (), 0, is_result=True, more=(words,))
-    assert find_asked(entry) == "Go on."
-    assert find_asked(TranscriptEntry("assistant", "Done.", (), 0)) == ""

@@ -13,21 +13,8 @@ from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.average_turn import average_turn
-from gateway.core.sizing.calibrated_sizes import (
-    Step,
-    calibrate_sizes,
-    choose_ratio,
-    choose_ratios,
-    estimate_view,
-    find_informative,
-)
-from gateway.core.sizing.estimate import (
-    Calibration,
-    Estimate,
-    Known,
-    Sizes,
-    upper_bound_tokens,
-)
+from gateway.core.sizing.calibrated_sizes import Step, calibrate_sizes, choose_ratio, estimate_view
+from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes, upper_bound_tokens
 from gateway.core.sizing.payload import MeasuredRequest, Payload, is_near_limit, with_payload
 from tests.decisions.builders import (
     JSON,
@@ -37,20 +24,15 @@ from tests.decisions.builders import (
     make_batch,
     make_head,
     make_pivot,
-    make_recall,
     measure_sizes,
     read,
 )
 
 _NEW = Calibration()
-
-
 _CONVERSATION = converse(
     [{"role": role, "content": "a"} for role in ("user", "assistant") * 2]
     + [{"role": "user", "content": "e"}]
 )
-
-
 _HEAD = make_head(_CONVERSATION, length=3, prompt_tokens=700, output_tokens=40)
 
 
@@ -68,27 +50,6 @@ def test_a_single_outlier_never_leaves_the_range_of_the_others(
     for ratio in (wild, *honest[max(place, 1) :]):
         known = learn([ratio], known)
         assert 1.0999 <= known.ratio <= 1.2001
-
-
-@given(
-    st.lists(st.floats(0.5, 8.0), max_size=20),
-    st.lists(st.floats(1.4, 1.5), min_size=5, max_size=12),
-)
-def test_a_new_tokenizer_is_followed_after_nine_samples_whatever_was_before(
-    before: list[float], after: list[float]
-) -> None:
-    known = learn(after[:5], learn(before))
-    # Once there are nine samples, five are the majority, and another five replace everything.
-    known = learn(after[:4], known)
-    assert 1.3999 <= known.ratio <= 1.5001
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(-5, 10**6)), max_size=9))
-def test_a_calibration_stays_within_what_tokenizers_do(samples: list[tuple[int, int]]) -> None:
-    calibration = Calibration()
-    for true, raw in samples:
-        calibration = calibration.with_sample(true, raw)
-    assert 0.5 <= calibration.ratio <= 8.0
 
 
 @given(bodies(), st.floats(0.2, 0.99))
@@ -115,23 +76,13 @@ _TALK: list[JSON] = [
     {"role": "assistant", "content": "d"},
     {"role": "user", "content": "e"},
 ]
-
-
 _CONVERSATION_OF_CALIBRATED_SIZES = converse(_TALK)
-
-
 _SIZES = Sizes(messages=[Size(100, 400)] * 5, environment=50)
-
-
 _UNKNOWN = Known(head=None, head_view=NOTHING, calibration=Calibration())
-
-
 # Three messages and the environment have 350 raw tokens; upstream counted 700.
 _HEAD_OF_CALIBRATED_SIZES = make_head(
     _CONVERSATION_OF_CALIBRATED_SIZES, length=3, prompt_tokens=700, output_tokens=250
 )
-
-
 _KNOWN = replace(_UNKNOWN, head=_HEAD_OF_CALIBRATED_SIZES)
 
 
@@ -223,16 +174,6 @@ def test_the_same_request_again_has_the_known_usage() -> None:
     assert (found.tokens, found.unsure) == (700, 0)
 
 
-def test_what_a_head_was_sent_with_is_a_part_of_its_usage_and_what_is_new_is_added() -> None:
-    recall = make_recall(_CONVERSATION_OF_CALIBRATED_SIZES, 3, tokens=40)
-    view = make_view(None, (), [recall])
-    sent = replace(_KNOWN, head=replace(_HEAD_OF_CALIBRATED_SIZES, prompt_tokens=780), head_view=view)
-    assert estimate(_CONVERSATION_OF_CALIBRATED_SIZES, _SIZES, sent, view).tokens == 780 + 250 + 200
-    added = estimate(_CONVERSATION_OF_CALIBRATED_SIZES, _SIZES, _KNOWN, view)
-    assert (added.tokens, added.unsure) == (700 + 250 + 200 + 2 * 40, 112 + 20)
-    assert estimate(_CONVERSATION_OF_CALIBRATED_SIZES, _SIZES, _UNKNOWN, view).tokens == 550 + 40
-
-
 def test_another_view_is_estimated_by_the_ratio_of_the_conversation() -> None:
     pivot = make_pivot(_CONVERSATION_OF_CALIBRATED_SIZES, 3, tokens=20, opening_tokens=100)
     found = estimate(_CONVERSATION_OF_CALIBRATED_SIZES, _SIZES, _KNOWN, make_view(pivot, ()))
@@ -253,36 +194,14 @@ def make_step(ratio: float, size: Size) -> Step:
     return Step(slice(0, 1), round(ratio * size.tokens), size)
 
 
-def test_small_and_implausible_steps_are_not_informative() -> None:
-    good = make_step(1.1, Size(500, 2_000))
-    others = [make_step(1.1, Size(499, 2_000)), make_step(9.0, Size(500, 2_000))]
-    assert find_informative([good, *others]) == [good]
-
-
 def test_the_ratio_is_the_weighted_median() -> None:
     small = [make_step(3.0, Size(500, 2_000))] * 3
     assert choose_ratio([make_step(1.0, Size(20_000, 80_000)), *small]) == 1.0
     assert choose_ratio([make_step(1.0, Size(500, 2_000)), *small]) == 3.0
 
 
-_sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**7))
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**8), _sizes), min_size=1, max_size=40), st.lists(_sizes))
-def test_a_ratio_is_always_one_of_the_steps(told: list[tuple[int, Size]], added: list[Size]) -> None:
-    telling = find_informative([Step(slice(0, 1), true, raw) for true, raw in told])
-    if telling:
-        chosen = choose_ratios(telling, added)
-        assert len(chosen) == len(added)
-        assert {choose_ratio(telling), *chosen} <= {step.ratio for step in telling}
-
-
 _USER: JSON = {"role": "user", "content": "Go on."}
-
-
 _CALL: JSON = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "look"}}]}
-
-
 _RESULT: JSON = {"role": "tool", "tool_call_id": "c", "content": "x"}
 
 
@@ -318,8 +237,6 @@ def test_only_the_newest_turns_count() -> None:
 
 
 _KNOWN_OF_PAYLOAD = Known(head=None, head_view=View(None, {}), calibration=Calibration(2.0, 1))
-
-
 _COUNTS = st.integers(0, 50_000)
 
 

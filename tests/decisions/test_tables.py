@@ -31,7 +31,7 @@ from gateway.core.session.outcomes import find_exit_code, is_done
 from gateway.core.session.reader import SessionReader
 from gateway.core.session.shown_files import parse_shown
 from gateway.core.session.titles import make_title, parse_title_reply
-from gateway.core.session.work import SessionWork
+from gateway.core.session.work import FileChange, SessionWork, list_touched_files
 from gateway.core.session.written_calls import find_written_calls
 from gateway.core.sizing.usage import Usage, find_timings, find_usage, merge_usage
 from gateway.settings import load_settings
@@ -213,6 +213,22 @@ def test_calls_that_stand_in_a_text_are_found(row: Row) -> None:
 @rows("tools", "todos")
 def test_a_list_of_things_to_do_is_read(row: Row) -> None:
     assert [[todo.text, todo.is_in_progress] for todo in read_call(row).todos] == row["open"]
+
+
+@rows("tools", "touched")
+def test_the_files_of_a_session_add_their_changes_up(row: Row) -> None:
+    changes = [
+        FileChange(
+            position=0, path=path, kind=kind, additions=more, deletions=less, moved_from=next(iter(old), None)
+        )
+        for path, kind, more, less, *old in row["changes"]
+    ]
+    found = [
+        [file.path, file.kind, file.changes, file.additions, file.deletions, file.unknown]
+        + ([file.moved_from] if file.moved_from else [])
+        for file in list_touched_files(changes)
+    ]
+    assert found == row["files"]
 
 
 # texts.yaml

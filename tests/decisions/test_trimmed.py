@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.history.conversation import Conversation, begin_conversation, is_boundary, with_messages
+from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.history.message import Call, Message, hash_beginning
 from gateway.core.history.trimmed import (
     STORED_LINKS,
@@ -22,8 +22,6 @@ from gateway.core.history.trimmed import (
 )
 
 _SCOPE = HistorySource(b"upstream, model, tools", is_named=True)
-
-
 _OPENING = 2
 
 
@@ -149,22 +147,6 @@ def test_of_a_stored_history_less_is_recognized_but_never_wrongly(trimming: Trim
         assert_continues(found, receive(trimming.whole), trimming.sent)
 
 
-def test_a_history_whose_old_results_were_dropped_is_recognized_again_and_again() -> None:
-    known = record(receive(talk(12)))
-    for turns in range(13, 40):
-        plain = [
-            each
-            for number in range(turns)
-            for each in turn(number)
-            if number >= turns - 6 or not (each.calls or each.results)
-        ]
-        sent = [*talk(0), *plain]
-        found = recognize(known, sent)
-        assert_continues(found, receive(talk(turns)), sent)
-        assert found is not None
-        known = record(found)
-
-
 def test_what_was_left_of_the_dropped_part_is_no_part_of_the_run() -> None:
     """It stands right before the run in both requests, but the history held more between them."""
     whole, left = talk(20), [each for each in talk(9)[_OPENING:] if not (each.calls or each.results)]
@@ -206,27 +188,6 @@ def test_an_opening_that_changes_stays_as_it_is_now() -> None:
     assert (found.opening_end, len(found.received)) == (_OPENING, len(found.messages))
 
 
-def test_a_call_that_came_again_is_never_separated_from_its_result() -> None:
-    """The shorter result is taken for the newest one with its id."""
-
-    def ask(number: int) -> list[Message]:
-        return [
-            message("assistant", f"look {number}", call="look"),
-            message(
-                "tool", f"the same beginning of every result, which is long enough {number}", result="look"
-            ),
-        ]
-
-    whole = [*talk(0), *(each for number in range(6) for each in ask(number)), *talk(8)[_OPENING:]]
-    short = whole[5]._replace(fingerprint=b"short", size_bytes=90)
-    sent = [*whole[:5], short, *whole[12:]]
-    found = recognize(record(receive(whole)), [*sent, *turn(8)])
-    assert found is not None and found.trim is not None
-    call, result = found.trim.positions[4:6]
-    assert result - call > 1
-    assert not any(is_boundary(found, position) for position in range(call + 1, result + 1))
-
-
 @pytest.mark.parametrize(("size", "is_found"), [(600, True), (601, False)])
 def test_a_note_with_a_preview_stands_for_a_result(size: int, is_found: bool) -> None:
     long = [each._replace(size_bytes=5_000) if each.results else each for each in talk(20)]
@@ -252,17 +213,6 @@ def test_short_messages_are_no_proof(size: int, is_found: bool) -> None:
     begin = len(talk(9)) - 4
     assert (recognize(known, whole[begin:]) is not None) == is_found
     assert recognize(known, whole[begin + 1 :]) is None
-
-
-def test_what_is_said_again_and_again_is_no_proof() -> None:
-    polling = [message("assistant", "still waiting"), message("user", "continue")] * 20
-    known = record(receive([*talk(5, "a"), *polling]))
-    assert recognize(known, [*polling[-30:], *turn(99)]) is None
-
-
-def test_a_request_that_ends_as_another_did_is_not_that_one() -> None:
-    whole = talk(20)
-    assert recognize(record(receive(whole)), whole[10:]) is None
 
 
 @st.composite
@@ -347,11 +297,3 @@ def test_without_a_name_the_same_opening_and_a_long_run_suffice() -> None:
         sent = [*whole[:_OPENING], *whole[-kept:]]
         assert recognize(known, sent) is not None
         assert (recognize(known, sent, is_named=False) is not None) == is_found
-
-
-def test_without_a_name_another_opening_is_another_conversation() -> None:
-    whole = talk(40)
-    known = record(receive(talk(39)))
-    sent = [message("user", "rules"), message("user", "task"), *whole[_OPENING:]]
-    assert recognize(known, sent) is not None
-    assert recognize(known, sent, is_named=False) is None

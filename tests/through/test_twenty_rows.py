@@ -1,11 +1,14 @@
 """The twenty systems of the source documents (docs/sources.md), each through a running gateway.
 
+Further tests of a system carry its number: `@pytest.mark.system(2)`.
+
 Each row is a session of a scripted agent in front of a strict upstream; what is asserted is what the upstream
 was sent and what operators are told. The details of each system are tested elsewhere, beside their sources.
 """
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +25,6 @@ from tests.toy.delivery import RawAnswer
 from tests.toy.house import ADMIN, ADMIN_TOKEN, House, make_settings
 from tests.toy.messages import MESSAGES
 from tests.toy.product import serve
-from tests.toy.reply import Reply
 from tests.toy.running import Pace, Run, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
@@ -32,8 +34,6 @@ SHAPE = Shape(max_tokens=1_000)
 RESUME = "Continue if you have next steps"
 QUESTION = "What did we do so far?"
 PLACEHOLDER = "[Old tool result content cleared]"
-
-
 UTILIZATION = "policies: {default: {preset: utilization}}\n"
 KEY = "sk-toy"
 
@@ -309,22 +309,6 @@ async def test_row_11_a_rolling_window_or_pruning_alone_asks_no_model() -> None:
     assert pruned.summaries == [] and PLACEHOLDER in list_texts(pruned)
 
 
-@pytest.mark.system(11)
-async def test_row_11_an_external_memory_gives_back_what_the_summary_left_out() -> None:
-    session = make_row_session()
-    async with ToyUpstream(window=WINDOW) as toy, serve_toy(toy, make_settings(toy, more=ADMIN)) as house:
-        toy.summary = lambda _: Reply(text="The storage layer is being ported; work goes on. " * 20)
-        run = await house.play(session, SHAPE)
-        await house.at_rest()
-        forgotten = [fact.token for fact in session.facts if fact.token not in run.outgoing[-1].body.decode()]
-        found = [
-            await look(house, f"/conversations/{run.conversation}/search?q={token}") for token in forgotten
-        ]
-    assert run.failed == [] and forgotten
-    for token, page in zip(forgotten, found, strict=True):
-        assert token in page["found"][0]["text"]
-
-
 @pytest.mark.system(12)
 async def test_row_12_from_80_percent_on_40_percent_are_preserved() -> None:
     session, sent = make_row_session(90, style="talk"), list[Run]()
@@ -466,6 +450,11 @@ async def test_row_20_a_session_has_file_changes_and_titles() -> None:
     assert [message["title"] for message in page["messages"]]
     changes = [(each["file"], each["additions"], each["deletions"]) for each in diff["files"]]
     assert changes == [("/a.py", 3, 2), ("/b.py", 1, 1)]
+
+
+def test_each_of_the_twenty_systems_has_its_row() -> None:
+    rows = re.findall(r"^async def test_row_(\d+)_", Path(__file__).read_text("utf-8"), re.MULTILINE)
+    assert {*map(int, rows)} == {*range(1, 21)}
 
 
 def read_sent_tokens(header: str | None) -> int:
