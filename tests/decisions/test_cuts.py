@@ -111,6 +111,9 @@ def test_a_tail_that_leaves_no_room_to_grow_is_reduced_to_the_target() -> None:
     # Eight groups of 1,000 are too many, so those that fit 4,300 stay.
     found = cut(keep=Keep(tail_messages=16))
     assert found is not None and found.covers == 13
+    # What is expected to be added counts, too: 7,000 are exactly as many as fit beside 300.
+    exact = [cut(keep=Keep(tail_messages=14), lead=lead) for lead in (300, 301)]
+    assert [each.covers for each in exact if each is not None] == [7, 15]
 
 
 def test_there_is_no_cut_without_messages_to_replace() -> None:

@@ -1,6 +1,7 @@
 """What is decided about a request, and after its response."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,26 @@ def test_below_the_thresholds_nothing_is_done() -> None:
         None,
     )
     assert plan.received == plan.sent == pytest.approx(8_000, abs=20)
+
+
+def weigh_exactly(total: int, **fields: Any) -> Situation:
+    """Beside 11,000 tokens of messages the environment has the rest."""
+    situation = situate(11_000, results=0.5, **fields)
+    return replace(situation, sizes=replace(situation.sizes, environment=total - 11_000))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_threshold_itself_is_not_above_it(more: int) -> None:
+    """Hard 12,000, soft 11,200."""
+    assert isinstance(decide(weigh_exactly(12_000 + more)), CompactFirst) == (more > 0)
+    assert (decide_after(weigh_exactly(11_200 + more), 11_200 + more) is not None) == (more > 0)
+    early, ready = replace(Policy(), trigger=Trigger(early=True)), pivot_at(15)
+    plan = planned(weigh_exactly(11_200 + more, policy=early, pivots=[ready]))
+    assert (plan.pivot is not None) == (more > 0)
+    # It is applied above the hard threshold if it leaves no more than that: 100, 2 x 1,290 and its summary.
+    ready = replace(pivot_at(17), tokens=12_000 - 100 - 2 * 1_290 + more)
+    decision = decide(situate(13_000, results=0.5, pivots=[ready]))
+    assert (isinstance(decision, Plan) and decision.pivot == ready) == (more <= 0)
 
 
 def test_between_the_thresholds_a_batch_that_is_enough_is_taken() -> None:
