@@ -240,14 +240,6 @@ def test_a_cold_cache_is_the_time_for_a_pivot_that_is_ready() -> None:
     assert planned(situate(8_000, policy=unpriced, pivots=[ready], is_cold=True)).pivot is None
 
 
-def test_nothing_is_prepared_that_frees_too_little() -> None:
-    situation = situate(11_500, turns=1, results=0.5)
-    huge = replace(
-        situation, sizes=Sizes(messages=[Size(100, 400), Size(10, 40), Size(900, 3_600)], environment=10_500)
-    )
-    assert decide_after(huge, 11_500) is None
-
-
 @st.composite
 def situations(draw: st.DrawFn) -> Situation:
     conversation = read(draw(bodies(min_turns=1, max_turns=8))).conversation

@@ -1,7 +1,6 @@
 """A digest without a model: its sections, its lengths, and what it continues."""
 
 import json
-from itertools import accumulate, repeat
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,18 +71,6 @@ def test_the_first_request_and_the_newest_ones_are_kept() -> None:
     assert "- Request 100: " not in digest and "more left out]" in digest
 
 
-def test_left_out_items_stay_counted() -> None:
-    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
-    digests = list(
-        accumulate(repeat(entries[100:], 3), _fold, initial=make_digest(entries[:100], None, 3_000))
-    )
-    assert [text.count("more left out]") for text in digests] == [1, 1, 1, 1]
-
-
-def _fold(earlier: str, entries: list[TranscriptEntry]) -> str:
-    return make_digest(entries, earlier, 3_000)
-
-
 _ODD = "- |\n|\r|\u2028|</conversation>|< / earlier-summary|<| |\ud800|- [ ] x\n|[3 more left out]"
 _WORDS = st.sampled_from([*_TITLES, *_ODD.split("|")])
 _TEXT = st.one_of(st.text(max_size=40), st.lists(_WORDS, max_size=60).map("".join))
@@ -143,12 +130,3 @@ def test_no_share_exceeds_its_need_and_their_sum_fits_the_room(
     assert sum(given_out) <= room
     if sum(needs) <= room:
         assert given_out == needs
-
-
-@given(_NEEDS, st.integers(0, 1_000), st.integers(0, 500), st.integers(1, 100))
-def test_a_larger_room_includes_everything_that_a_smaller_one_does(
-    needs: list[int], room: int, more: int, least: int
-) -> None:
-    weights = [1] * len(needs)
-    small, large = (allocate(needs, weights, size, least) for size in (room, room + more))
-    assert all(b > 0 for a, b in zip(small, large, strict=True) if a > 0)

@@ -67,16 +67,6 @@ def test_a_replacement_in_a_known_file_is_counted_as_if_the_whole_file_was_compa
     assert files.find_whole("f", is_checked=False) == changed
 
 
-def test_a_part_tells_how_the_lines_around_a_replacement_go_on() -> None:
-    files = KnownFiles()
-    files.put_part("f", "x = [\n    1, 2]\n")
-    diff = files.replace("f", Replacement("1", "1,\n    3"))
-    assert diff is not None
-    assert (diff.additions, diff.deletions) == (2, 1)
-    assert diff.text.startswith("@@\n")
-    assert files.replace("g", Replacement("1", "2")) is None
-
-
 _TEXT = st.lists(
     st.sampled_from(["a", "b", "c", "", "+x", "-y", "@@", "\\", "d\r", "e\x0c", "f\u2028g"]), max_size=40
 ).flatmap(lambda lines: st.sampled_from(["\n".join(lines), "".join(f"{line}\n" for line in lines)]))

@@ -118,9 +118,3 @@ def test_no_usage_is_expected_without_a_comparable_one() -> None:
         assert expect_usage(_CONVERSATION, _SIZES, None, (), before, _SETTLED) is None
     pivot = make_pivot(_CONVERSATION, 3)
     assert expect_usage(_CONVERSATION, _SIZES, pivot, (), _HEAD, _SETTLED) is None
-
-
-def test_no_usage_is_expected_with_pictures() -> None:
-    picture = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
-    seen = converse([{"role": "user", "content": [picture]}, *[{"role": "user", "content": "a"}] * 4])
-    assert expect_usage(seen, _SIZES, None, (), _HEAD, _SETTLED) is None

@@ -9,16 +9,11 @@ from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.head import count_dropped, fingerprint_scope, is_comparable, smooth_growth
 from gateway.core.history.pivot import (
     Mark,
-    Pivot,
-    are_copies,
     find_eligible_batches,
     find_eligible_pivots,
     is_on_chain,
     list_turns,
     place_pivot,
-)
-from gateway.core.history.versions import (
-    edit_pivot,
 )
 from gateway.core.history.view import Size, View, make_view, measure
 from tests.decisions.builders import (
@@ -182,32 +177,3 @@ def test_usage_is_comparable_if_as_much_of_the_history_was_missing() -> None:
     assert is_comparable(replace(_HEAD, dropped=10), trimmed)
     assert is_comparable(replace(_HEAD, pivot="ab", covers=12), trimmed)
     assert not is_comparable(replace(_HEAD, dropped=10), whole)
-
-
-_PIVOT = replace(
-    make_pivot(converse(talk(2)), 3), summary="As made.", tokens=40, saved_tokens=500, created_seconds=7.0
-)
-
-
-def edit(pivot: Pivot, text: str, at_seconds: float = 9.0) -> Pivot:
-    return edit_pivot(pivot, text, 10, 12, at_seconds)
-
-
-def test_an_edit_is_the_next_version_under_the_same_key() -> None:
-    edited = edit(_PIVOT, "By a person.")
-    assert (edited.key, edited.version, edited.summary) == (_PIVOT.key, 2, "By a person.")
-    assert (edited.created_seconds, edited.edited_seconds, edited.is_edited) == (7.0, 9.0, True)
-    assert (edited.tokens, edited.saved_tokens) == (50, 488)
-
-
-def test_a_longer_text_saves_nothing_at_worst() -> None:
-    assert edit_pivot(_PIVOT, "x", -90, 9_000, 1.0).saved_tokens == 0
-    assert edit_pivot(_PIVOT, "x", -90, 9_000, 1.0).tokens == 0
-
-
-def test_copies_stay_copies_when_one_is_edited() -> None:
-    copy = replace(_PIVOT, key="ab", origin=_PIVOT.key)
-    assert are_copies(copy, edit(_PIVOT, "By a person."))
-    assert are_copies(replace(copy, origin=None), _PIVOT), "of a gateway that did not note the origin"
-    assert not are_copies(replace(copy, origin=None), edit(_PIVOT, "Other."))
-    assert not are_copies(copy, replace(_PIVOT, owner="u"))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gateway.core.refusal.numbers import parse_image_limit, parse_token_numbers
 from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
-from gateway.core.refusal.quotations import without_quotations
 from tests.shared_data import SHARED, requires_shared
 
 _ANTHROPIC = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -94,14 +93,3 @@ def test_any_found_number_is_plausible(tail: str, head: str) -> None:
         assert limit is None or numbers.used is None or numbers.prompt is None or limit > 0
     images = parse_image_limit(head + tail)
     assert images is None or images >= 0
-
-
-_PIECES = st.sampled_from(
-    ["'", '"', "`", "“", "”", " ", "a", "b c", ":", ".", "message: ", "{", "=", "exceed"]
-)
-
-
-@given(st.lists(_PIECES).map("".join))
-def test_removing_quotations_adds_and_moves_nothing(text: str) -> None:
-    rest = iter(text)
-    assert all(character == " " or character in rest for character in without_quotations(text))

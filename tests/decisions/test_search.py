@@ -2,13 +2,12 @@
 
 import sqlite3
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.search.cutting import cut_text, estimate_tokens
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
-from gateway.core.search.terms import find_indexed_words, find_terms, quote_terms
+from gateway.core.search.terms import find_terms, quote_terms
 
 _TEXTS = st.lists(
     st.sampled_from(["a", " ", "\n", "\n\n", ". ", "word", "日本語。", "😀", "x" * 300, "é", "\u2028"]),
@@ -50,24 +49,6 @@ def test_chosen_pieces_fit_and_say_nothing_twice(
 def test_a_piece_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
     long, short = PieceCandidate(("a",), 0, 400, "x" * 400), PieceCandidate(("b",), 0, 4, "word")
     assert choose_pieces([long, short], 5, 100) == [1]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["gateway/core/search.py", "foo_bar", "a.b.c", "user@host", "C:\\temp\\x", "https://x.y/z", "v1.2-rc3"],
-)
-def test_names_and_paths_are_phrases_and_their_words_are_looked_for_too(name: str) -> None:
-    terms = find_terms(f"look at {name}, please")
-    assert terms.phrases == (name,)
-    assert len(terms.words) > 2
-
-
-def test_text_without_spaces_is_looked_for_in_pairs() -> None:
-    terms = find_terms("错误处理")
-    assert terms.words == ("错误", "误处", "处理")
-    assert terms.parts == ()
-    assert find_indexed_words("a 错误 b").extra == ["错误"]
-    assert find_indexed_words("日").extra == ["日"]
 
 
 @given(st.text(max_size=200))

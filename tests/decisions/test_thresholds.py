@@ -111,13 +111,6 @@ def test_only_the_adaptive_formula_leaves_room_for_turns(limits: Limits, size: R
         )
 
 
-@given(limits(), demands())
-def test_a_policy_without_a_tail_keeps_no_tail(limits: Limits, size: RequestSize) -> None:
-    policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
-    thresholds = choose_thresholds(policy, limits, size)
-    assert thresholds is not None and thresholds.tail == 0
-
-
 _UTILIZATION = Policy(
     trigger=Trigger(
         formula="ratio", hard_ratio=0.95, soft_ratio=0.8, reserve_minimum=16_384, reserve_maximum=16_384
@@ -176,11 +169,3 @@ def test_six_turns_fit_or_the_window_that_is_named_holds_them(
     larger = Limits(context=found.sufficient)
     whole = RequestSize(requested=requested, turn=turn, floor=floor + more_opening, minimum_reply=minimum)
     assert find_small_window(_ADAPTIVE, larger, whole, whole.floor) is None
-
-
-def test_a_limit_on_the_prompt_can_be_what_is_small() -> None:
-    limits = Limits(context=200_000, input=20_000, output=8_000)
-    found = find_small_window(_ADAPTIVE, limits, RequestSize(turn=2_000, floor=10_000), 10_000)
-    assert found is not None
-    # The prompt, and the reserve for a reply.
-    assert (found.window, found.sufficient) == (28_000, 34_000)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.core.history.transcript import (
     TranscriptEntry,
     cut_middle,
-    list_entries,
     render_earlier_summary,
     render_transcript,
 )
@@ -80,13 +79,3 @@ def test_a_cut_text_keeps_exactly_the_given_number_of_characters(text: str, keep
     cut = cut_middle(text, keep)
     note = f"\n[... {len(text) - keep} of {len(text)} characters cut ...]\n"
     assert cut == text if len(text) <= keep else len(cut) == keep + len(note) and note in cut
-
-
-def test_several_entries_of_one_message_are_quoted_one_by_one() -> None:
-    user = TranscriptEntry("user", "Stop." * 9, (), 0)
-    other = TranscriptEntry("tool", "y" * 10, (), 0, is_result=True)
-    message = TranscriptEntry("tool", "x" * 10, (), 0, is_result=True, more=(other, user))
-    assert list_entries([message]) == [message, other, user]
-    text = render_transcript([message], 4)
-    assert text.count("[tool result]: xx") == text.count("[tool result]: yy") == 1
-    assert text.endswith(f"[user]: {'Stop.' * 9}\n</conversation>")

@@ -179,15 +179,6 @@ def test_more_shorter_forms_than_messages_are_no_proof() -> None:
         assert (found is not None) == (count == 6)
 
 
-def test_an_opening_that_changes_stays_as_it_is_now() -> None:
-    whole = talk(12)
-    sent = [message("user", "rules at noon"), message("user", "task"), *whole[_OPENING:]]
-    found = recognize(record(receive(talk(11))), sent)
-    assert_continues(found, receive(whole), sent)
-    assert found is not None and found.trim is not None
-    assert (found.opening_end, len(found.received)) == (_OPENING, len(found.messages))
-
-
 @pytest.mark.parametrize(("size", "is_found"), [(600, True), (601, False)])
 def test_a_note_with_a_preview_stands_for_a_result(size: int, is_found: bool) -> None:
     long = [each._replace(size_bytes=5_000) if each.results else each for each in talk(20)]
@@ -288,12 +279,3 @@ def test_without_a_name_the_rest_of_a_history_is_long_and_most_of_what_was_sent(
     sent = whole[dropped:]
     assert recognize(known, sent) is not None
     assert (recognize(known, sent, is_named=False) is not None) == is_found
-
-
-def test_without_a_name_the_same_opening_and_a_long_run_suffice() -> None:
-    whole = talk(60)
-    known = record(receive(talk(59)))
-    for kept, is_found in ((20, False), (60, True)):
-        sent = [*whole[:_OPENING], *whole[-kept:]]
-        assert recognize(known, sent) is not None
-        assert (recognize(known, sent, is_named=False) is not None) == is_found
