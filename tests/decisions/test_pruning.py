@@ -105,7 +105,8 @@ def prunes(total: int = 11_500, **fields: Any) -> bool:
 
 def test_without_prices_a_batch_that_is_enough_is_worth_it() -> None:
     assert prunes(policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER, growth=500.0)
-    assert not prunes(8_000, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER)
+    assert not prunes(11_200, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER)
+    assert prunes(11_201, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER)
 
 
 def test_a_batch_that_breaks_the_prefix_too_often_is_not_worth_it() -> None:
