@@ -126,12 +126,16 @@ def test_recalls_count_where_they_stand_unless_the_pivot_covers_them() -> None:
     assert measure(make_view(None, (), recalls), _CONVERSATION, _SIZES, 7, 5) == 54_328 + 90
     view = make_view(make_pivot(_CONVERSATION, 2, tokens=40, opening_tokens=2), (), recalls)
     assert view.inserted == {3: 60}
+    # One at the end of what is covered stands behind the pivot.
+    assert make_view(make_pivot(_CONVERSATION, 3), (), recalls).inserted == {3: 60}
 
 
 def test_newer_marks_apply_and_covered_ones_are_ignored() -> None:
     batches = [make_batch(_CONVERSATION, [Mark(2), Mark(4)]), make_batch(_CONVERSATION, [Mark(4, 256)])]
     assert make_view(None, batches).marks == {2: Mark(2), 4: Mark(4, 256)}
     assert make_view(make_pivot(_CONVERSATION, 3), batches).marks == {4: Mark(4, 256)}
+    assert make_view(make_pivot(_CONVERSATION, 4), batches).marks == {4: Mark(4, 256)}
+    assert make_view(make_pivot(_CONVERSATION, 5), batches).marks == {}
 
 
 @given(st.data())
