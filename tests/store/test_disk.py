@@ -1,17 +1,34 @@
-"""The store as a whole: crashes, other processes, and a disk that cannot be written."""
+"""The store on disk: kills, full and locked disks, planted rows, expiry and bounds."""
 
 import asyncio
+import contextlib
 import logging
+import pickle
+import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.store import StoreError
-from tests.store.directory import find_quarantined, opened
+from gateway.store.memory import MemoryStore
+from gateway.store.record import parse_record, render_record
+from tests.store.clock import Clock
+from tests.store.directory import (
+    PLANT,
+    count_bytes,
+    fill,
+    find_quarantined,
+    opened,
+    run_sql,
+)
 from tests.store.keep_writing import make_value
 from tests.toy.running import wait_until
 
@@ -121,16 +138,141 @@ async def test_too_many_writes_at_once_are_dropped_with_one_warning(
     assert len(caplog.records) == 1
 
 
-async def test_two_processes_share_a_directory(tmp_path: Path) -> None:
+async def test_a_locked_database_is_not_damage(tmp_path: Path) -> None:
     directory = tmp_path / "store"
-    async with opened(directory) as one, opened(directory) as two:
-        jobs = [
-            store.write_durably(f"pivot:{number}.{name}", b"x" * number, keep_seconds=60)
-            for number in range(100)
-            for name, store in (("one", one), ("two", two))
-        ]
-        await asyncio.gather(*jobs)
-        assert len(await one.scan("pivot:")) == len(await two.scan("pivot:")) == 200
-        await one.write_durably("pivot:same", b"1", keep_seconds=60)
-        assert await two.read("pivot:same") == b"1"
+    async with opened(directory, lock_seconds=0.1) as store:
+        await store.write_durably("pivot:1", b"1", keep_seconds=60)
+        with contextlib.closing(sqlite3.connect(directory / "cache.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError):
+                await store.write_durably("pivot:2", b"2", keep_seconds=60)
+            assert await store.read("pivot:1") == b"1"
+            assert await store.read("pivot:2") == b"2"
+            other.execute("ROLLBACK")
+        await store.write_durably("pivot:3", b"3", keep_seconds=60)
+        assert [key for key, _ in await store.scan("")] == ["pivot:1", "pivot:2", "pivot:3"]
     assert find_quarantined(directory) == []
+
+
+async def test_expired_records_are_removed_in_the_background(tmp_path: Path) -> None:
+    directory, clock = tmp_path / "store", Clock()
+    async with opened(directory, clock=clock) as store:
+        for number in range(1_000):
+            store.write(f"head:{number}", b"1", keep_seconds=10)
+        await store.write_durably("pivot:1", b"1", keep_seconds=1_000)
+        clock.now += 100
+        await wait_until(lambda: run_sql(directory, ("SELECT count(*) FROM Cache", ())) == [(1,)])
+        assert await store.read("pivot:1") == b"1"
+
+
+async def test_a_bounded_store_drops_the_records_written_longest_ago(tmp_path: Path) -> None:
+    directory, most = tmp_path / "store", 400_000
+    async with opened(directory, max_bytes=most) as store:
+        await store.write_durably("head:0", random.Random(0).randbytes(2_000), keep_seconds=3_600)
+        for number in range(1, 600):
+            store.write(f"head:{number:03}", random.Random(number).randbytes(2_000), keep_seconds=3_600)
+        # A record that is written again is the newest.
+        await store.write_durably("head:0", b"again", keep_seconds=3_600)
+        await wait_until(lambda: count_bytes(directory) <= most)
+        kept = sorted(key for key, _ in await store.scan(""))
+    assert kept[0] == "head:0" and len(kept) > 80
+    assert kept[1:] == [f"head:{number:03}" for number in range(601 - len(kept), 600)]
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2, 3, 4, 5, "1"])
+async def test_a_row_that_claims_to_be_a_pickle_is_never_unpickled(tmp_path: Path, mode: object) -> None:
+    directory, fired = tmp_path / "store", tmp_path / "fired"
+    await fill(directory, 1)
+    bomb = pickle.dumps(Bomb(fired))
+    (directory / "bomb.val").write_bytes(bomb)
+    until = time.time() + 1_000
+    run_sql(
+        directory,
+        (PLANT, ("head:bomb", 1, until, mode, None, bomb)),
+        (PLANT, ("head:file", 1, until, mode, "bomb.val", None)),
+        (PLANT, ("head:out", 1, until, mode, "../fired", None)),
+        (PLANT, (bomb, 0, until, 1, None, b"")),
+    )
+    async with opened(directory) as store:
+        assert await store.read("head:bomb") is None
+        assert await store.read("head:file") is None
+        assert [key for key, _ in await store.scan("")] == ["head:0"]
+        await store.write_durably("head:bomb", b"fine", keep_seconds=60)
+        assert await store.read("head:bomb") == b"fine"
+        store.delete("head:file")
+        await store.write_durably("head:out", b"fine", keep_seconds=60)
+    assert not fired.exists()
+    assert find_quarantined(directory) == []
+    pickle.loads(bomb)  # noqa: S301  # the bomb is real
+    assert fired.exists()
+
+
+async def test_an_altered_record_is_absent_and_the_next_key_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "store"
+    await fill(directory, 3)
+    run_sql(
+        directory,
+        ("UPDATE Cache SET value = ? WHERE key = ?", (b"secret", "head:0")),
+        (
+            "UPDATE Cache SET value = (SELECT value FROM Cache WHERE key = 'head:2') WHERE key = ?",
+            ("head:1",),
+        ),
+    )
+    async with opened(directory) as store:
+        found = await store.read_first(["head:0", "head:1", "head:2"])
+    assert found is not None
+    assert found[0] == "head:2"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "secret" not in caplog.text
+
+
+async def test_a_planted_file_name_cannot_remove_what_lies_outside(tmp_path: Path) -> None:
+    directory, precious = tmp_path / "store", tmp_path / "precious"
+    await fill(directory, 1)
+    precious.touch()
+    run_sql(directory, (PLANT, ("head:x", 1, time.time() + 1_000, 2, "../precious", None)))
+    async with opened(directory) as store:
+        await store.write_durably("head:x", b"1", keep_seconds=60)
+    assert precious.exists()
+
+
+_KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
+
+
+@given(_KEYS, st.binary(), st.data())
+def test_a_torn_or_altered_record_is_none(key: str, payload: bytes, data: st.DataObject) -> None:
+    record = render_record(key, payload)
+    cut = data.draw(st.integers(0, len(record) - 1))
+    flipped = bytes([record[cut] ^ data.draw(st.integers(1, 255))])
+    assert parse_record(key, record[:cut]) is None
+    assert parse_record(key, record[:cut] + flipped + record[cut + 1 :]) is None
+    assert parse_record(key, record + b"\0") is None
+
+
+@given(_KEYS, st.binary())
+def test_a_record_under_another_key_is_none(key: str, payload: bytes) -> None:
+    assert parse_record(key + "x", render_record(key, payload)) is None
+    assert parse_record(key, render_record(key + "x", payload)) is None
+
+
+# In memory
+
+
+async def test_the_least_recently_used_records_are_dropped_first() -> None:
+    store = MemoryStore(max_bytes=3 * 1_400)
+    await store.open()
+    for number in range(3):
+        store.write(f"head:{number}", bytes(1_000), keep_seconds=60)
+    assert await store.read("head:0") is not None
+    store.write("head:3", bytes(1_000), keep_seconds=60)
+    assert [key for key, _ in await store.scan("head:")] == ["head:0", "head:2", "head:3"]

@@ -8,8 +8,6 @@ from typing import TypeVar
 from gateway.store import Store
 from gateway.store.keys import make_key, make_tag
 from gateway.store.redis.address import Address, parse_address
-from gateway.store.redis.link import ServerLink
-from gateway.store.redis.naming import make_naming
 from gateway.store.redis.store import RedisStore
 from tests.toy.redis_server import RedisServer, running_redis
 from tests.toy.slow_proxy import SlowProxy, running_proxy
@@ -54,20 +52,3 @@ async def two_processes(timeout_ms: int = 10_000) -> AsyncIterator[Setting]:
         near = await stack.enter_async_context(opened(RedisStore(impatient(proxy.port, timeout_ms))))
         far = await stack.enter_async_context(opened(RedisStore(parse_address(server.patient_url))))
         yield Setting(server, proxy, near, far)
-
-
-@asynccontextmanager
-async def proxied(timeout_ms: int = 10_000) -> AsyncIterator[tuple[RedisServer, SlowProxy, Address]]:
-    """A server, a proxy in front of it, and the address of the proxy."""
-    async with running_redis() as server, running_proxy(server.port) as proxy:
-        yield server, proxy, impatient(proxy.port, timeout_ms)
-
-
-@asynccontextmanager
-async def linked(address: Address) -> AsyncIterator[ServerLink]:
-    link = ServerLink(address, make_naming(address).epoch)
-    await link.open()
-    try:
-        yield link
-    finally:
-        await link.close()

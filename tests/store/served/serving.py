@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from gateway.store import Store
@@ -46,27 +46,4 @@ async def serving(
         await served.server.close()
         await served.stores.close()
         # Closed transports tell their protocols in the next round.
-        await asyncio.sleep(0)
-
-
-class ServedInMemory(ServedStore):
-    """A client that opens and closes its server with itself, for the contract of all stores."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._ours, theirs = socket.socketpair()
-        self._stores = Stores(main=MemoryStore(clock=clock), originals=MemoryStore(), named=MemoryStore())
-        self._server = StoreServer(self._stores, {})
-        self._client = StoreConnection(theirs)
-        super().__init__(self._client)
-
-    async def open(self) -> None:
-        await self._stores.open()
-        await self._server.connect(self._ours)
-        await super().open()
-
-    async def close(self) -> None:
-        await super().close()
-        self._client.close()
-        await self._server.close()
-        await self._stores.close()
         await asyncio.sleep(0)

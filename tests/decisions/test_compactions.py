@@ -1,0 +1,499 @@
+"""What an answer starts, what is stored before it is used, and when no summary is asked for."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.compaction.answered_heads import name_prefix
+from gateway.compaction.rent import is_compaction_due, update_ledger
+from gateway.compaction.summary_limiter import SummaryLimiter
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.manual import Compacted, ManualOutcome
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
+from gateway.core.compaction.summary import OVER_BUDGET
+from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.history.pivot import Mark
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Policy, Summary
+from gateway.core.sizing.usage import Usage
+from gateway.store import StoreError
+from gateway.store.memory import MemoryStore
+from tests.builders.chat import JSON, make_batch, make_pivot, make_plan, make_turn, read, render
+from tests.builders.compaction import (
+    SUMMARIZING,
+    CompactionParts,
+    compaction_parts,
+    head_of,
+    make_cut,
+    make_situation,
+    receive,
+    refuse,
+    say,
+    talk,
+    turn_of,
+)
+from tests.builders.quotas import make_limited_tenant
+from tests.builders.state import look_for_marker, make_store
+
+# 14 messages of users with 1,000 tokens each; above the soft threshold of a window of 16,000 tokens.
+_RECEIVED = receive(14)
+
+
+_SHORT = receive(2)
+
+
+_FULL = Usage(13_000, 100)
+
+
+_SMALL = Usage(1_000, 100)
+
+
+# Below the soft threshold.
+_BELOW = Usage(9_000, 100)
+
+
+_THRIFTY = replace(SUMMARIZING, economy=1.0)
+
+
+_REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
+
+
+async def settle(parts: CompactionParts) -> None:
+    """Until the background tasks are done, and the tasks that they start."""
+    async with asyncio.timeout(10):
+        while not parts.compactor.is_idle:
+            await asyncio.sleep(0)
+
+
+async def observe(parts: CompactionParts, turn: Turn, usage: Usage | None, plan: Plan | None = None) -> None:
+    parts.compactor.record_response(turn, plan if plan is not None else make_plan(), usage)
+    await settle(parts)
+
+
+def pivots_of(parts: CompactionParts, received: Received) -> list[int]:
+    """What the stored pivots of a conversation cover."""
+    chain = received.conversation.chain
+    return [at for at in range(1, len(chain)) if parts.state.pivots.find(chain[at].hex()) is not None]
+
+
+async def test_growth_is_measured_between_two_answers() -> None:
+    async with compaction_parts() as parts:
+        before = head_of(_SHORT, prompt_tokens=600, output_tokens=0)
+        head = parts.compactor.record_response(turn_of(_RECEIVED, head=before), make_plan(), Usage(1_000, 0))
+        untold = parts.compactor.record_response(
+            turn_of(_RECEIVED, head=replace(before, growth_tokens=70.0)), make_plan(), None
+        )
+    assert (head.growth_tokens, untold.growth_tokens) == (400.0, 70.0)
+
+
+@pytest.mark.parametrize(
+    ("usage", "plan", "is_stored"),
+    [
+        (_SMALL, make_plan(), False),
+        (Usage(6_000, 0), make_plan(), True),
+        (_SMALL, make_plan(make_pivot(_SHORT.conversation, 3)), True),
+    ],
+)
+async def test_a_head_is_stored_near_the_thresholds_and_with_a_pivot(
+    usage: Usage, plan: Plan, is_stored: bool
+) -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        parts.compactor.record_response(turn_of(_SHORT), plan, usage)
+        parts.state.heads.flush()
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
+    assert (head is not None) is is_stored
+
+
+async def test_what_is_new_in_a_prefix_is_in_the_store_before_the_request_is_sent() -> None:
+    batch = make_batch(_SHORT.conversation, [Mark(2)])
+    plan = replace(make_plan(make_pivot(_SHORT.conversation, 3), [batch]), new_batch=batch)
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        await parts.compactor.secure(turn_of(_SHORT), make_plan())
+        assert await store.scan("") == []
+        await parts.compactor.secure(turn_of(_SHORT), plan)
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
+        assert head is not None and plan.pivot is not None
+        assert (head.pivot, head.batches) == (plan.pivot.key, (batch.key,))
+        assert await parts.state.pivots.load_batches("t", [batch.key]) == [batch]
+
+
+async def test_a_store_that_cannot_be_written_holds_no_request_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no error of the task that writes, and the next request tries again."""
+    turn, plan = turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3))
+    async with compaction_parts() as parts:
+        await parts.store.close()
+        await parts.compactor.secure(turn, plan)
+        prefix = name_prefix(parts.state, turn, plan)
+        assert not parts.state.heads.is_durable(turn.conversation_id, *prefix)
+    assert "background task failed" not in caplog.text
+
+
+async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_for_it() -> None:
+    """The background may take one of two places here."""
+    others = [receive(14, chars) for chars in (4_000, 4_100, 4_200)]
+    turns = [turn_of(received) for received in others]
+    async with compaction_parts(most_summaries=(2, 2)) as parts:
+        async with parts.slots.place("other", is_awaited=True):
+            tasks = [
+                parts.compactor.start(turn, make_situation(received), make_cut(9), _REQUEST)
+                for turn, received in zip(turns, others, strict=True)
+            ]
+            await asyncio.sleep(0)
+            assert (parts.slots.taken, parts.slots.waiting) == (1, 3)
+            urgent = replace(_REQUEST, reason=CompactionReason.HARD_THRESHOLD, is_awaited=True)
+            again = parts.compactor.start(turns[2], make_situation(others[2]), make_cut(9), urgent)
+            assert again is tasks[2]
+            assert (await tasks[2]).pivot is not None
+            assert not tasks[0].done() and not tasks[1].done()
+        assert all([(await task).pivot is not None for task in tasks])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"limits": Limits()}, {"policy": replace(SUMMARIZING, auto=False)}, {"purpose": "summary"}]
+)
+async def test_nothing_is_prepared_without_a_limit_against_the_policy_or_for_a_clients_own_summary(
+    changes: JSON,
+) -> None:
+    async with compaction_parts() as parts:
+        await observe(parts, turn_of(_RECEIVED, **changes), _FULL)
+        assert parts.model.requests == []
+
+
+async def test_a_compaction_is_counted_as_memory_until_it_is_done() -> None:
+    async with compaction_parts() as parts:
+        turn = turn_of(_RECEIVED)
+        parts.compactor.record_response(turn, make_plan(), _FULL)
+        assert parts.memory.used_bytes > turn.weight_bytes
+        await settle(parts)
+        assert parts.memory.used_bytes == 0
+
+
+def due_turn(**fields: Any) -> Turn:
+    """Below the soft threshold, after responses that have paid for a compaction."""
+    ledger = BranchLedger(rent_tokens=1e6, base_tokens=2_000.0, reply_tokens=100.0)
+    head = head_of(receive(13), prompt_tokens=8_000, ledger=ledger)
+    defaults: JSON = {"policy": _THRIFTY, "head": head}
+    return turn_of(_RECEIVED, **(defaults | fields))
+
+
+async def test_a_compaction_that_fails_has_to_become_due_again() -> None:
+    async with compaction_parts(refuse(500, "Out of order.")) as parts:
+        await observe(parts, due_turn(), _BELOW)
+        calls = len(parts.model.requests)
+        assert calls and pivots_of(parts, _RECEIVED) == []
+        for turns in range(15, 18):
+            received = receive(turns)
+            head = parts.state.heads.find(received.conversation, "scope")
+            assert head is not None and head.ledger is not None
+            assert head.ledger.rent_tokens < 20_000
+            turn = turn_of(received, _THRIFTY, Limits(context=64_000), head=head)
+            await observe(parts, turn, Usage(9_000 + 1_000 * (turns - 14), 100))
+        assert len(parts.model.requests) == calls
+
+
+async def test_one_chain_has_one_compaction_at_a_time() -> None:
+    async with compaction_parts() as parts:
+        turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
+        first = parts.compactor.start(turn, situation, make_cut(9), _REQUEST)
+        second = parts.compactor.start(turn, situation, make_cut(15), _REQUEST)
+        assert first is second is parts.compactor.find_running(turn)
+        await settle(parts)
+        assert pivots_of(parts, _RECEIVED) == [9]
+        assert parts.compactor.find_running(turn) is None
+
+
+async def test_another_tenant_has_its_own() -> None:
+    other = turn_of(_RECEIVED)
+    other = structs.replace(other, tenant=replace(other.tenant, id="other"))
+    async with compaction_parts() as parts:
+        parts.compactor.start(turn_of(_RECEIVED), make_situation(_RECEIVED), make_cut(9), _REQUEST)
+        assert parts.compactor.find_running(other) is None
+
+
+async def test_a_request_waits_only_for_a_pivot_that_it_could_use() -> None:
+    """The last group of a request is open: no pivot may cover it."""
+    async with compaction_parts() as parts:
+        situation, short = make_situation(_RECEIVED), turn_of(_SHORT)
+        parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(3), _REQUEST)
+        assert parts.compactor.is_preparing(short)
+        await settle(parts)
+        parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(5), _REQUEST)
+        assert not parts.compactor.is_preparing(short)
+
+
+async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> None:
+    store = await make_store()
+    turn = turn_of(_RECEIVED)
+    async with compaction_parts(store=store) as parts:
+        parts.compactor.record_response(turn, make_plan(), _FULL)
+        while parts.compactor.find_running(turn) is None:
+            await asyncio.sleep(0)
+        await parts.compactor.close()
+        parts.state.heads.flush()
+        assert pivots_of(parts, _RECEIVED) == []
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
+        assert head is not None
+        await look_for_marker(parts.state, _RECEIVED.conversation)
+        parts.manual.resume(structs.replace(turn, head=head))
+        await settle(parts)
+        assert len(pivots_of(parts, _RECEIVED)) == 1
+        assert await parts.state.tasks.take("t", head.key) is None
+
+
+async def test_a_compaction_that_ended_leaves_no_marker() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        await observe(parts, turn_of(_RECEIVED), _FULL)
+    async with compaction_parts(store=store) as parts:
+        await look_for_marker(parts.state, _RECEIVED.conversation)
+        assert await parts.state.tasks.take("t", _RECEIVED.conversation.key.hex()) is None
+
+
+# Failures and pauses
+
+
+_FAILING = receive(4)
+
+
+_CUT = make_cut(5)
+
+
+_TURN = turn_of(_FAILING)
+
+
+_SITUATION = make_situation(_FAILING)
+
+
+_EVERY_CALL = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
+
+
+class FullStore(MemoryStore):
+    """Cannot write durably."""
+
+    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
+        raise StoreError("disk full")
+
+
+async def test_summaries_pause_while_they_cannot_be_stored_because_each_is_paid_for() -> None:
+    store = FullStore()
+    await store.open()
+    async with compaction_parts(say("It works now."), store=store) as parts:
+        results = [await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL) for _ in range(5)]
+        assert [result.failure for result in results] == ["store"] * 3 + ["paused"] * 2
+        assert parts.job.count_open_breakers() == 1
+        assert len(parts.model.requests) == 3
+
+
+async def fail(parts: CompactionParts, times: int) -> None:
+    for _ in range(times):
+        await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+
+
+async def test_after_three_failures_the_summarizer_is_not_asked_for_a_minute() -> None:
+    async with compaction_parts(refuse(403, "no")) as parts:
+        await fail(parts, 2)
+        assert parts.job.may_start(_TURN)
+        await fail(parts, 1)
+        assert not parts.job.may_start(_TURN)
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        assert (result.failure, result.calls, len(parts.model.requests)) == ("paused", 0, 3)
+        parts.clock.now += 60
+        assert parts.job.may_start(_TURN)
+
+
+async def test_one_attempt_is_made_after_a_pause_and_its_success_ends_the_pause() -> None:
+    async with compaction_parts(*[refuse(403, "no")] * 3, say("It works now.")) as parts:
+        await fail(parts, 3)
+        parts.clock.now += 60
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        assert result.pivot is not None
+        assert parts.job.may_start(_TURN)
+
+
+async def test_a_pause_is_for_one_tenant_and_for_calls_alone() -> None:
+    other = turn_of(receive(4), tenant=replace(_TURN.tenant, id="other"))
+    digesting = turn_of(_FAILING, replace(SUMMARIZING, summary=Summary(method="digest")))
+    async with compaction_parts(refuse(403, "no")) as parts:
+        await fail(parts, 3)
+        assert [parts.job.may_start(turn) for turn in (_TURN, other, digesting)] == [False, True, True]
+
+
+async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tenant = make_limited_tenant("team-a", summary_calls_per_hour=1)
+    turn = structs.replace(_TURN, tenant=tenant)
+    async with compaction_parts(say("")) as parts:
+        first = await parts.job.compact(turn, _SITUATION, _CUT, _EVERY_CALL)
+        assert (first.failure, first.calls) == ("over budget", 1)
+        assert not parts.job.may_start(turn) and parts.job.count_calls(turn) == 0
+        assert await parts.job.compact(turn, _SITUATION, _CUT, _EVERY_CALL) == CompactionResult(
+            OVER_BUDGET, 0
+        )
+        assert await parts.job.digest(turn, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
+        assert parts.job.may_start(_TURN)
+    assert len(parts.model.calls) == 1
+    assert 'over_budget_total{tenant="team-a"} 1.0' in parts.metrics.render().decode()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "the summary budget of tenant team-a is used up: old turns become digests where they must"
+    ]
+
+
+# By hand
+
+
+_ASKED = receive(8)
+
+
+_ROOMY = Limits(context=200_000)
+
+
+def asked(policy: Policy = SUMMARIZING) -> Turn:
+    """A turn whose request was answered; far below its thresholds."""
+    return turn_of(_ASKED, policy, _ROOMY)
+
+
+def command(policy: Policy = SUMMARIZING) -> Turn:
+    """A turn whose last message is a command."""
+    said = [*talk(8), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "/compact"}]
+    return turn_of(read(render(said)), policy, _ROOMY, command="")
+
+
+async def run(parts: CompactionParts, turn: Turn, instructions: str = "") -> ManualOutcome:
+    task = parts.manual.compact(turn, instructions)
+    assert task is not None
+    return await task
+
+
+async def test_a_command_runs_once_even_after_a_restart() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        outcome = await run(parts, command())
+        assert len(parts.model.requests) == 1
+    async with compaction_parts(store=store) as parts:
+        assert await run(parts, command()) == outcome
+        assert parts.model.requests == []
+    assert isinstance(outcome, Compacted)
+
+
+async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command() -> None:
+    """A client that still wants the response to its command sends it again."""
+    for turn, has_marker in ((asked(), True), (command(), False)):
+        store = await make_store()
+        async with compaction_parts(store=store) as parts:
+            parts.manual.compact(turn, "")
+            while parts.compactor.find_running(turn) is None:
+                await asyncio.sleep(0)
+            await parts.compactor.close()
+        async with compaction_parts(store=store) as parts:
+            conversation = turn.received.conversation
+            await look_for_marker(parts.state, conversation)
+            assert (await parts.state.tasks.take("t", conversation.key.hex()) is not None) is has_marker
+
+
+# Clients that continue nothing
+
+
+_MOST = Summary().max_calls
+
+
+def receive_part(number: int, turns: int = 2) -> Received:
+    """A history whose first message is like no other's."""
+    return read(render([{"role": "user", "content": f"Part {number}."}, *talk(turns, 40)[1:]]))
+
+
+def unknown(number: int, **fields: Any) -> Turn:
+    return make_turn(receive_part(number), is_unrecognized=True, **fields)
+
+
+def continued(number: int, turns: int, **fields: Any) -> Turn:
+    """The turn after one with two turns less."""
+    return make_turn(receive_part(number, turns), head=head_of(receive_part(number, turns - 1)), **fields)
+
+
+def answer(limiter: SummaryLimiter, turn: Turn) -> None:
+    limiter.note_response(turn, needs_compaction=True)
+
+
+def ask(limiter: SummaryLimiter, turn: Turn) -> int:
+    """The calls that the turn may make before it is answered."""
+    calls = limiter.count_calls(turn)
+    answer(limiter, turn)
+    return calls
+
+
+def test_two_unknown_histories_get_their_summaries_and_then_every_tenth_gets_one() -> None:
+    limiter = SummaryLimiter()
+    calls = [ask(limiter, unknown(number)) for number in range(32)]
+    assert calls[:2] == [_MOST, _MOST]
+    assert {number: calls[number] for number in range(2, 32) if calls[number]} == {10: 1, 20: 1, 30: 1}
+
+
+def test_a_conversation_that_is_continued_three_times_ends_the_limit() -> None:
+    limiter = SummaryLimiter()
+    for number in range(5):
+        answer(limiter, unknown(number))
+    answer(limiter, continued(4, 3))
+    answer(limiter, continued(4, 4))
+    assert limiter.count_calls(unknown(9)) == 0
+    answer(limiter, continued(4, 5))
+    assert [ask(limiter, unknown(number)) for number in range(9, 12)] == [_MOST, _MOST, 0]
+
+
+# When it is due
+
+
+_TALK = receive(14)
+
+
+_FRUGAL = replace(SUMMARIZING, economy=1.0)
+
+
+_RICH = BranchLedger(rent_tokens=1e6, base_tokens=2_000.0, reply_tokens=100.0)
+
+
+def test_later_responses_pay_rent_until_a_pivot_takes_effect() -> None:
+    head = head_of(receive(13), ledger=replace(_RICH, rent_tokens=5.0))
+    turn = turn_of(_TALK, head=head)
+    assert update_ledger(turn, make_plan(), Usage(3_000, 100), 0.0).rent_tokens == 5.0 + 1_000
+    pivot = make_pivot(_TALK.conversation, 9)
+    after = update_ledger(turn, make_plan(pivot), Usage(3_000, 100), 0.0)
+    assert (after.rent_tokens, after.base_tokens, after.pivot) == (0.0, 3_000.0, pivot.key)
+    # The same summary under another key has changed nothing.
+    copy = replace(pivot, key="cd", origin=pivot.key)
+    copied = turn_of(_TALK, head=replace(head, ledger=after))
+    assert update_ledger(copied, make_plan(copy), Usage(4_000, 100), 0.0).rent_tokens == 1_000.0
+    assert update_ledger(turn, make_plan(), None, 9.0) == replace(head.ledger or _RICH, answered_seconds=9.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ledger", "expected"),
+    [
+        ({}, _RICH, True),
+        ({}, replace(_RICH, rent_tokens=10.0), False),
+        ({}, None, False),
+        ({"purpose": "summary"}, _RICH, False),
+        ({"purpose": "agent"}, _RICH, True),
+        ({"limits": Limits()}, _RICH, False),
+        ({"policy": replace(SUMMARIZING, economy=0.0)}, _RICH, False),
+        ({"policy": replace(_FRUGAL, auto=False)}, _RICH, False),
+    ],
+)
+def test_it_is_due_by_the_ledger_alone(changes: JSON, ledger: BranchLedger | None, expected: bool) -> None:
+    defaults: JSON = {"policy": _FRUGAL}
+    turn = turn_of(_TALK, **(defaults | changes))
+    head = head_of(_TALK, prompt_tokens=9_000, ledger=ledger)
+    assert is_compaction_due(turn, head) is expected

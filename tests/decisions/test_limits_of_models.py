@@ -1,0 +1,174 @@
+"""Where the window of a model comes from, and for which tenant."""
+
+from dataclasses import replace
+
+import pytest
+from pydantic import SecretStr
+
+from gateway.core.limits.model_limits import Limits
+from gateway.limits.book import LimitsBook, ServedModel
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
+from gateway.settings import ModelRule, Settings, load_settings
+from gateway.store.memory import MemoryStore
+from gateway.tenants import make_tenant_id
+from tests.builders.settings import make_tenant
+from tests.builders.state import make_state
+from tests.store.clock import Clock
+
+DAY = 86_400.0
+
+
+TABLE = ModelTable(
+    {"known": Limits(context=128_000, output=16_384), "claude-sonnet-4-5": Limits(context=200_000)}
+)
+
+
+UPSTREAM = load_settings(None, {}).upstreams["default"]
+
+
+FORWARDING = replace(UPSTREAM, name="up", max_body_bytes=5_000_000, max_images=8)
+
+
+WITH_KEY = replace(UPSTREAM, name="keyed", api_key=SecretStr("k"))
+
+
+QUIET = replace(UPSTREAM, name="quiet", discover=False)
+
+
+SETTINGS = replace(
+    load_settings(None, {}),
+    upstreams={each.name: each for each in (FORWARDING, WITH_KEY, QUIET)},
+    models=(ModelRule(match="set-*", context=50_000),),
+)
+
+
+async def make_book(
+    store: MemoryStore | None = None, clock: Clock | None = None, settings: Settings = SETTINGS
+) -> LimitsBook:
+    if store is None:
+        store = MemoryStore()
+        await store.open()
+    calibrations = make_state(store, keep_seconds=60 * DAY).calibrations
+    return LimitsBook(settings, ModelLists(), TABLE, calibrations, clock or Clock())
+
+
+async def test_configuration_stands_before_list_proof_and_table() -> None:
+    book = await make_book()
+    book.keep_list("t", "up", {"set-1": Limits(context=9_000), "known": Limits(context=64_000)})
+    book.learn(ServedModel("t", "up", "set-1"), Limits(context=8_000))
+    assert (await book.load(ServedModel("t", "up", "set-1"))).context == 50_000
+    listed = await book.load(ServedModel("t", "up", "known"))
+    assert (listed.context, listed.output) == (64_000, 16_384)
+
+
+async def test_a_proof_below_the_listed_limit_holds_and_never_raises_a_configured_one() -> None:
+    book = await make_book()
+    book.keep_list("t", "up", {"m": Limits(context=128_000)})
+    book.learn(ServedModel("t", "up", "m"), Limits(context=65_536))
+    book.learn(ServedModel("t", "up", "set-1"), Limits(context=900_000))
+    assert (await book.load(ServedModel("t", "up", "m"))).context == 65_536
+    assert (await book.load(ServedModel("t", "up", "set-1"))).context == 50_000
+
+
+async def test_limits_are_looked_up_again_after_a_while() -> None:
+    clock = Clock()
+    book = await make_book(clock=clock)
+    book.learn(ServedModel("t", "up", "m"), Limits(context=8_000))
+    await book.load(ServedModel("t", "up", "m"))
+    clock.now += 6.9 * DAY
+    assert (await book.load(ServedModel("t", "up", "m"))).context == 8_000
+    clock.now += 0.2 * DAY
+    assert (await book.load(ServedModel("t", "up", "m"))).context is None
+
+
+async def test_limits_that_one_tenant_learns_or_is_shown_do_not_hold_for_another() -> None:
+    book = await make_book()
+    book.learn(ServedModel("a", "up", "m"), Limits(context=8_000))
+    book.learn_unknown(ServedModel("a", "up", "n"), 50_000)
+    book.keep_list("a", "up", {"listed": Limits(context=9_000)})
+    for model in ("m", "n", "listed"):
+        assert (await book.load(ServedModel("a", "up", model))).context is not None
+        assert (await book.load(ServedModel("b", "up", model))).context is None
+        assert (await book.load(ServedModel("a", "quiet", model))).context is None
+
+
+async def test_a_list_shown_to_a_tenants_own_key_holds_for_this_tenant_alone() -> None:
+    settings = replace(SETTINGS, tenants=(make_tenant(upstream="keyed", api_key=SecretStr("own")),))
+    book = await make_book(settings=settings)
+    book.keep_list(make_tenant_id("a"), "keyed", {"m": Limits(context=64_000)})
+    assert (await book.load(ServedModel(make_tenant_id("a"), "keyed", "m"))).context == 64_000
+    assert (await book.load(ServedModel("t", "keyed", "m"))).context is None
+
+
+async def test_a_tenants_own_rule_comes_before_those_for_all() -> None:
+    rules = (ModelRule(match="set-1", context=9_000), ModelRule(match="set-*", policy="default"))
+    settings = replace(SETTINGS, tenants=(make_tenant(upstream="up", models=rules),))
+    book = await make_book(settings=settings)
+    own = make_tenant_id("a")
+    assert (await book.load(ServedModel(own, "up", "set-1"))).context == 9_000
+    assert (await book.load(ServedModel(own, "up", "set-2"))).context == 50_000
+    assert (await book.load(ServedModel("t", "up", "set-1"))).context == 50_000
+    assert book.is_configured(own, "up", "set-1")
+
+
+async def test_learned_limits_survive_a_restart() -> None:
+    store = MemoryStore()
+    await store.open()
+    before = await make_book(store)
+    before.learn(ServedModel("t", "up", "m"), Limits(context=8_000))
+    before.learn_unknown(ServedModel("t", "up", "n"), 50_000)
+    after = await make_book(store)
+    assert (await after.load(ServedModel("t", "up", "m"))).context == 8_000
+    assert (await after.load(ServedModel("t", "up", "n"))).context == 45_000
+    assert (await after.load(ServedModel("u", "up", "m"))).context is None
+
+
+async def test_the_long_window_has_limits_and_proofs_of_its_own() -> None:
+    book, sonnet = await make_book(), "claude-sonnet-4-5"
+    book.learn(ServedModel("t", "up", sonnet), Limits(context=200_000))
+    assert (await book.load(ServedModel("t", "up", sonnet, has_long_window=True))).context == 1_000_000
+    assert (await book.load(ServedModel("t", "up", sonnet))).context == 200_000
+    book.learn(ServedModel("t", "up", sonnet, has_long_window=True), Limits(context=150_000))
+    assert (await book.load(ServedModel("t", "up", sonnet, has_long_window=True))).context == 150_000
+    assert (await book.load(ServedModel("t", "up", sonnet))).context == 200_000
+
+
+# The table
+
+
+_TABLE = ModelTable.load()
+
+
+_GPT_4O = Limits(context=128_000, output=16_384)
+
+
+_GPT_5 = Limits(context=400_000, input=272_000, output=128_000)
+
+
+_SONNET_4 = Limits(context=200_000, output=64_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "limits"),
+    [
+        ("gpt-4o", _GPT_4O),
+        ("openai/gpt-4o", _GPT_4O),
+        ("some-router/openai/gpt-4o", _GPT_4O),
+        ("openai.gpt-4o", _GPT_4O),
+        ("gpt-5-mini", _GPT_5),
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", _SONNET_4),
+        ("bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0", _SONNET_4),
+        ("models/gemini-2.5-pro", Limits(context=1_048_576, output=65_535)),
+    ],
+)
+def test_a_model_is_known_by_its_name_with_and_without_prefixes(model: str, limits: Limits) -> None:
+    assert _TABLE.find(model) == limits
+
+
+def test_the_longest_name_that_is_in_the_table_wins() -> None:
+    table = ModelTable({"x/m": Limits(context=1), "m": Limits(context=2), "anthropic.m": Limits(context=3)})
+    assert table.find("y/x/m") == Limits(context=1)
+    assert table.find("y/m") == Limits(context=2)
+    assert table.find("eu.anthropic.m") == Limits(context=3)
+    assert table.find("meta.m") == Limits(context=2)

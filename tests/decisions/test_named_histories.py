@@ -1,0 +1,163 @@
+"""Responses, items and threads that requests only name are written out, for the tenant that had them."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
+from gateway.core.errors import BeyondBounds
+from gateway.state.named_turns import NamedTurns
+from gateway.store.memory import MemoryStore
+from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.formats.responses.history import STORED_HISTORY
+from gateway.wire.sse import SseEvent
+from tests.builders.state import make_storage, make_store
+
+_FIRST = b'{"model":"m","input":"first"}'
+
+
+def make_memory(
+    max_bytes: int, max_body_bytes: int = 1 << 20, store: MemoryStore | None = None
+) -> StoredResponses:
+    """store None: nothing is found again that has left the memory."""
+    named = NamedTurns(make_storage(store or MemoryStore()))
+    return StoredResponses(make_recognizer(), named, max_bytes, max_body_bytes)
+
+
+def make_recognizer() -> Recognizer:
+    return Recognizer(1 << 20, 1 << 20, 8)
+
+
+def understand(
+    memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
+) -> tuple[Received, ResponseRecorder | None]:
+    received = make_recognizer().recognize(tenant, RESPONSES, body)
+    return asyncio.run(memory.write_out(received, STORED_HISTORY, upstream, Lanes()))
+
+
+def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
+    """The body as it is understood."""
+    return understand(memory, body, tenant, upstream)[0].body.data
+
+
+def answer(memory: StoredResponses, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
+    """One exchange; the body as it was understood."""
+    item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
+    response = {"object": "response", "id": name, "status": "completed", "output": [item]}
+    received, recorder = understand(memory, body, tenant)
+    assert recorder is not None
+    recorder.note(SseEvent("", json.dumps(response).encode()))
+    return received.body.data
+
+
+def go_on(name: str) -> bytes:
+    return json.dumps(
+        {"model": "m", "previous_response_id": name, "input": [{"role": "user", "content": "on"}]}
+    ).encode()
+
+
+def read_input(body: bytes) -> list[object]:
+    return [item.get("content") for item in json.loads(body)["input"]]
+
+
+def test_a_chain_of_responses_is_written_out_from_its_beginning() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    answer(memory, go_on("a"), "b", text="said again")
+    assert read_input(write_out(memory, go_on("b"))) == [
+        "first",
+        "said",
+        "on",
+        "said again",
+        "on",
+    ]
+    # A fork from the first answer.
+    assert read_input(write_out(memory, go_on("a"))) == ["first", "said", "on"]
+
+
+def test_a_response_of_one_tenant_is_unknown_to_another() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
+        received, recorder = understand(memory, body, tenant="v")
+        assert received.body.data is body and recorder is None
+
+
+def test_a_response_of_one_upstream_is_unknown_to_another() -> None:
+    """It would have to refuse the name, and cannot read what the other one encrypted."""
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
+        assert write_out(memory, body, upstream="v") is body
+        assert write_out(memory, body) is not body
+
+
+def test_a_circle_of_names_ends() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    answer(memory, go_on("a"), "b")
+    answer(memory, go_on("b"), "a")
+    body = go_on("a")
+    assert write_out(memory, body) is body
+
+
+def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    body = go_on("a").replace(b'"model"', b'"store":false,"model"')
+    received, recorder = understand(memory, body)
+    assert read_input(received.body.data) == ["first", "said", "on"]
+    assert recorder is None
+
+
+def test_a_request_that_names_more_than_a_body_may_hold_is_beyond_bounds() -> None:
+    memory = make_memory(1 << 20, max_body_bytes=2_000)
+    answer(memory, b'{"model":"m","input":"first"}', "resp_1", text="x" * 3_000)
+    reference = b'{"type":"item_reference","id":"msg_resp_1"}'
+    for fields in (b'"previous_response_id":"resp_1","input":"second"', b'"input":[%s]' % reference):
+        with pytest.raises(BeyondBounds, match="what it names"):
+            write_out(memory, b'{"model":"m",%s}' % fields)
+
+
+async def restart(store: MemoryStore, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
+    """The body as another process understands it that has the same store."""
+    received = make_recognizer().recognize(tenant, RESPONSES, body)
+    memory = make_memory(1 << 20, store=store)
+    return (await memory.write_out(received, STORED_HISTORY, upstream, Lanes()))[0].body.data
+
+
+async def record(memory: StoredResponses, body: bytes, name: str) -> None:
+    item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": "said"}
+    response = {"object": "response", "id": name, "status": "completed", "output": [item]}
+    received = make_recognizer().recognize("t", RESPONSES, body)
+    recorder = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[1]
+    assert recorder is not None
+    recorder.note(SseEvent("", json.dumps(response).encode()))
+
+
+async def test_a_restart_loses_neither_responses_nor_items() -> None:
+    store = await make_store()
+    memory = make_memory(1 << 20, store=store)
+    await record(memory, _FIRST, "a")
+    await record(memory, go_on("a"), "b")
+    reference = b'{"input":[{"type":"item_reference","id":"msg_a"}]}'
+    assert read_input(await restart(store, go_on("b"))) == ["first", "said", "on", "said", "on"]
+    assert read_input(await restart(store, reference)) == ["said"]
+    for body in (go_on("b"), reference):
+        assert await restart(store, body, tenant="v") is body
+        assert await restart(store, body, upstream="v") is body
+
+
+async def test_a_body_that_repeats_everything_is_stored_once_it_is_named() -> None:
+    """Such clients would otherwise fill the disk with every request, and push out what is named."""
+    store = await make_store()
+    memory = make_memory(3 << 20, store=store)
+    talk = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    await record(memory, json.dumps({"input": talk}).encode(), "a")
+    assert await store.scan("") == []
+    assert await restart(store, go_on("a")) == go_on("a")
+    await record(memory, go_on("a"), "b")
+    assert read_input(await restart(store, go_on("b"))) == ["x", "y", "said", "on", "said", "on"]

@@ -1,0 +1,300 @@
+"""Several processes that share a store make one summary, and a leader that is lost costs one more."""
+
+import asyncio
+
+from msgspec import structs
+
+from gateway.compaction.job import EDITED
+from gateway.compaction.leadership import ELSEWHERE
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.manual import Compacted, ManualOutcome
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
+from gateway.core.history.pivot import Pivot
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Policy
+from gateway.state.compaction_leases import LeaseTimes
+from tests.builders.chat import JSON, make_pivot, read, render
+from tests.builders.compaction import (
+    SUMMARIZING,
+    CompactionParts,
+    compaction_parts,
+    head_of,
+    make_cut,
+    make_situation,
+    receive,
+    refuse,
+    talk,
+    turn_of,
+)
+from tests.builders.processes import RECEIVED, Process, processes
+from tests.builders.state import look_for_marker
+from tests.toy.running import wait_until
+
+_LONGER = receive(16)
+
+
+_BACKGROUND = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
+
+
+# A leader looks at its lease all the time.
+_EAGER = LeaseTimes(keep_seconds=6.0, renew_seconds=0.0)
+
+
+async def test_one_of_two_processes_makes_the_summary_and_both_use_it() -> None:
+    async with processes() as group:
+        first = await group.one.start_calling()
+        second = group.other.start()
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        pivot = (await first).pivot
+        assert pivot is not None and pivot.summary.startswith("By one.")
+        assert (await second).pivot == pivot
+        assert (group.one.calls, group.other.calls) == (1, 0)
+        assert group.other.find() == pivot
+        assert not group.server.holdings
+
+
+async def test_a_longer_request_of_the_conversation_waits_although_its_cut_is_another() -> None:
+    async with processes() as group:
+        first = await group.one.start_calling(covers=9)
+        second = group.other.start(_LONGER, covers=13)
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert (await second).pivot == (await first).pivot is not None
+        assert group.other.calls == 0
+
+
+async def test_another_branch_does_not_wait() -> None:
+    other: list[JSON] = [talk(1)[0], {"role": "assistant", "content": "Another step."}, *talk(14)[2:]]
+    async with processes() as group:
+        first = await group.one.start_calling()
+        assert (await group.other.start(read(render(other)))).pivot is not None
+        assert not first.done() and group.other.calls == 1
+
+
+async def test_in_the_background_nothing_waits_for_another_process() -> None:
+    async with processes() as group:
+        await group.one.start_calling()
+        result = await group.other.start(request=_BACKGROUND)
+        assert result == CompactionResult(ELSEWHERE, 0)
+        assert (group.other.calls, group.other.parts.memory.used_bytes) == (0, 0)
+
+
+async def test_when_the_leader_stops_another_process_takes_over_at_once() -> None:
+    async with processes() as group:
+        await group.one.start_calling()
+        second = group.other.start()
+        await group.wait_until_one_waits()
+        await group.one.parts.compactor.close()
+        pivot = (await second).pivot
+        assert pivot is not None and pivot.summary.startswith("By another.")
+        assert group.other.calls == 1
+
+
+async def test_when_the_leader_dies_one_more_call_is_made() -> None:
+    """It has no time to release its lease, which runs out."""
+    async with processes() as group:
+        await group.one.start_calling()
+        second = group.other.start()
+        await group.wait_until_one_waits()
+        group.one.store.cut()
+        group.server.end_leases()
+        assert (await second).pivot is not None
+        assert group.other.calls == 1
+
+
+async def test_a_leader_that_was_replaced_uses_the_pivot_of_the_other_one() -> None:
+    """It was paused for longer than its lease, and then its summary arrived."""
+    async with processes() as group:
+        first = await group.one.start_calling()
+        group.server.end_leases()
+        pivot = (await group.other.start()).pivot
+        assert pivot is not None
+        group.one.parts.model.gate.set()
+        assert (await first).pivot == pivot
+        assert group.one.find() == pivot
+        assert (group.one.calls, group.other.calls) == (1, 1)
+
+
+async def test_a_process_that_was_replaced_twice_makes_no_more_calls() -> None:
+    async with processes(times=_EAGER) as group:
+        first = await group.one.start_calling()
+        group.server.take_over()
+        await group.wait_until_one_waits()
+        group.server.end_leases()
+        await wait_until(lambda: group.one.calls == 2)
+        group.server.take_over()
+        assert (await first).failure == "lease lost"
+        assert group.one.calls == 2
+
+
+async def test_a_summary_that_failed_is_not_tried_again_by_those_who_waited() -> None:
+    async with processes(refuse(403, "no")) as group:
+        first = await group.one.start_calling()
+        second = group.other.start()
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert (await first).failure == (await second).failure == "status 403"
+        assert group.other.calls == 0
+        # A later request does try.
+        assert (await group.other.start()).failure == "status 403"
+        assert group.other.calls == 1
+
+
+async def test_a_pivot_that_the_request_cannot_use_does_not_take_the_place_of_its_own() -> None:
+    """It covers the open group, which the model has not answered yet."""
+    async with processes() as group:
+        received = RECEIVED.conversation
+        await group.one.parts.state.pivots.save(make_pivot(received, len(received.messages)))
+        pivot = (await group.other.start()).pivot
+        assert pivot is not None and pivot.covers == 9
+
+
+async def test_a_digest_that_a_client_got_meanwhile_is_replaced_by_the_summary() -> None:
+    digest = make_pivot(RECEIVED.conversation, 9, is_digest=True)
+    async with processes() as group:
+        await group.one.parts.state.pivots.save_new(digest)
+        pivot = (await group.other.start()).pivot
+        assert pivot is not None and not pivot.is_digest and pivot.key == digest.key
+        assert group.other.calls == 1
+
+
+async def test_without_the_store_each_process_goes_on_alone_and_keeps_its_pivot() -> None:
+    async with processes() as group:
+        for process in (group.one, group.other):
+            process.store.cut()
+        results = [await group.one.start(), await group.other.start()]
+        assert [process.calls for process in (group.one, group.other)] == [1, 1]
+        assert [result.pivot for result in results] == [group.one.find(), group.other.find()]
+        assert None not in results
+        await group.one.store.mend()
+        await group.other.store.mend()
+        third = group.server.connect()
+        await third.open()
+        async with compaction_parts(store=third) as parts:
+            stored = await parts.state.pivots.load("t", RECEIVED.conversation.chain[9].hex())
+            assert stored == results[0].pivot
+
+
+# By hand
+
+
+_RECEIVED = receive(8)
+
+
+_ROOMY = Limits(context=200_000)
+
+
+def asked(policy: Policy = SUMMARIZING) -> Turn:
+    """A turn whose request was answered; far below its thresholds."""
+    return turn_of(_RECEIVED, policy, _ROOMY)
+
+
+def command(policy: Policy = SUMMARIZING) -> Turn:
+    """A turn whose last message is a command."""
+    said = [*talk(8), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "/compact"}]
+    return turn_of(read(render(said)), policy, _ROOMY, command="")
+
+
+async def begin(process: Process, turn: Turn) -> "asyncio.Task[ManualOutcome]":
+    """Until the model of this process thinks about the summary."""
+    process.parts.model.gate.clear()
+    task = process.parts.manual.compact(turn, "")
+    assert task is not None
+    await wait_until(lambda: process.calls > 0)
+    return task
+
+
+async def test_a_command_that_is_sent_to_two_processes_runs_once() -> None:
+    async with processes() as group:
+        first = await begin(group.one, command())
+        second = group.other.parts.manual.compact(command(), "")
+        assert second is not None
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert await first == await second
+        assert isinstance(await first, Compacted)
+        assert (group.one.calls, group.other.calls) == (1, 0)
+
+
+async def settle(process: Process) -> None:
+    await wait_until(lambda: process.parts.compactor.is_idle)
+
+
+async def find_marker(process: Process) -> Turn:
+    """A turn at whose head this process finds the marker."""
+    await look_for_marker(process.parts.state, _RECEIVED.conversation)
+    return structs.replace(turn_of(receive(9), limits=_ROOMY), head=head_of(_RECEIVED))
+
+
+async def test_the_marker_of_a_compaction_in_progress_elsewhere_is_not_carried_out_again() -> None:
+    async with processes() as group:
+        first = await begin(group.one, asked())
+        turn = await find_marker(group.other)
+        group.other.parts.manual.resume(turn)
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert isinstance(await first, Compacted)
+        await settle(group.other)
+        assert (group.one.calls, group.other.calls) == (1, 0)
+
+
+async def test_the_marker_of_a_process_that_died_is_carried_out_by_another() -> None:
+    async with processes() as group:
+        await begin(group.one, asked())
+        turn = await find_marker(group.other)
+        group.other.parts.manual.resume(turn)
+        await group.wait_until_one_waits()
+        group.one.store.cut()
+        group.server.end_leases()
+        await settle(group.other)
+        assert group.other.calls == 1
+
+
+# Edits
+
+
+_TURN = turn_of(RECEIVED)
+
+
+_SITUATION = make_situation(RECEIVED)
+
+
+_SOFT = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
+
+
+async def summarize(parts: CompactionParts, covers: int = 5, base: Pivot | None = None) -> Pivot:
+    result = await parts.job.compact(_TURN, _SITUATION, make_cut(covers, base), _SOFT)
+    assert result.pivot is not None
+    return result.pivot
+
+
+async def edit(parts: CompactionParts, pivot: Pivot, text: str, based_on: int | None = None) -> Pivot:
+    edited = await parts.editor.edit(_TURN, pivot.key, text, based_on)
+    assert isinstance(edited, Pivot)
+    return edited
+
+
+async def test_a_compaction_of_another_process_is_thrown_away_too() -> None:
+    async with processes() as group:
+        pivot = await summarize(group.one.parts)
+        assert await group.other.parts.state.pivots.load("t", pivot.key) == pivot
+        calls = group.one.calls
+        group.one.parts.model.gate.clear()
+        cut = make_cut(9, pivot)
+        making = asyncio.create_task(group.one.parts.job.compact(_TURN, _SITUATION, cut, _SOFT))
+        await wait_until(lambda: group.one.calls > calls)
+        edited = await edit(group.other.parts, pivot, "A person knows better.")
+        group.one.parts.model.gate.set()
+        assert (await making).outcome is EDITED
+        assert await group.one.parts.state.pivots.load("t", pivot.key) == edited
+
+
+async def test_of_two_processes_that_edit_one_version_one_is_refused() -> None:
+    async with processes() as group:
+        pivot = await summarize(group.one.parts)
+        outcomes = await asyncio.gather(
+            group.one.parts.editor.edit(_TURN, pivot.key, "By one.", 1),
+            group.other.parts.editor.edit(_TURN, pivot.key, "By the other.", 1),
+        )
+        assert sorted(type(each).__name__ for each in outcomes) == ["EditRefused", "Pivot"]

@@ -1,0 +1,245 @@
+"""Whatever was read before, a body gives the conversation that it gives when it is read alone."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.recognizer import Received, Recognizer
+from gateway.core.errors import Unreadable
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.formats.responses import RESPONSES
+from tests.builders import messages as messages_conversations
+from tests.builders import responses
+from tests.builders.chat import (
+    JSON,
+    bodies,
+    conversations,
+    frames,
+    read,
+    render,
+    render_message,
+    texts,
+)
+from tests.examples import examples
+
+
+def make_recognizer(bodies_bytes: int = 1 << 22, facts_bytes: int = 1 << 22) -> Recognizer:
+    return Recognizer(bodies_bytes, facts_bytes, 1_000)
+
+
+def assert_same(found: Received, body: bytes, tenant: str = "t") -> None:
+    expected = read(body, tenant)
+    assert found.conversation.leading == expected.conversation.leading
+    assert found.conversation.messages == expected.conversation.messages
+    assert found.conversation.chain == expected.conversation.chain
+    assert found.conversation.opening_end == expected.conversation.opening_end
+    assert found.body == expected.body
+    assert found.owner == tenant
+
+
+def changed(data: st.DataObject, messages: list[JSON]) -> list[JSON]:
+    """One way in which a client goes on: grow, rewind, fork, edit, drop, insert, or the same again."""
+    at = data.draw(st.integers(0, len(messages)))
+    more = data.draw(st.lists(st.builds(lambda text: {"role": "user", "content": text}, texts()), max_size=2))
+    match data.draw(st.sampled_from(["grow", "rewind", "fork", "edit", "drop", "again"])):
+        case "grow":
+            return [*messages, *more]
+        case "rewind":
+            return messages[: at + 1]
+        case "fork":
+            return [*messages[:at], *more]
+        case "edit" if messages:
+            at = min(at, len(messages) - 1)
+            return [*messages[:at], {**messages[at], "content": data.draw(texts())}, *messages[at + 1 :]]
+        case "drop":
+            return [*messages[:at], *messages[at + 1 :]]
+        case _:
+            return messages
+
+
+@given(st.data(), conversations(), frames())
+def test_growing_forking_rewinding_and_editing_give_what_reading_it_whole_gives(
+    data: st.DataObject, messages: list[JSON], frame: int
+) -> None:
+    recognizer = make_recognizer()
+    for _ in range(6):
+        body = render(messages, frame)
+        assert_same(recognizer.recognize("t", CHAT, body), body)
+        messages = changed(data, messages)
+        frame = data.draw(st.one_of(st.just(frame), frames()))
+
+
+@given(st.data(), st.lists(conversations(max_turns=3), min_size=2, max_size=3))
+def test_conversations_that_take_turns_do_not_mix(data: st.DataObject, talks: list[list[JSON]]) -> None:
+    recognizer = make_recognizer(bodies_bytes=data.draw(st.sampled_from([0, 3_000, 1 << 20])))
+    for _ in range(6):
+        at = data.draw(st.integers(0, len(talks) - 1))
+        tenant = data.draw(st.sampled_from(["t", "u"]))
+        body = render(talks[at])
+        assert_same(recognizer.recognize(tenant, CHAT, body), body, tenant)
+        talks[at] = changed(data, talks[at])
+
+
+@given(bodies(), bodies(), st.data())
+def test_any_splice_of_two_bodies_is_read_as_it_is_read_alone(
+    first: bytes, second: bytes, data: st.DataObject
+) -> None:
+    recognizer = make_recognizer()
+    recognizer.recognize("t", CHAT, first)
+    at = data.draw(st.integers(0, len(first)))
+    spliced = first[:at] + second[data.draw(st.integers(0, len(second))) :]
+    try:
+        read(spliced)
+    except Unreadable:
+        with pytest.raises(Unreadable):
+            recognizer.recognize("t", CHAT, spliced)
+    else:
+        assert_same(recognizer.recognize("t", CHAT, spliced), spliced)
+
+
+_LONG = {"role": "user", "content": "x" * 200}
+
+
+_REPLY = {"role": "assistant", "content": "y" * 200}
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        b",",
+        b" , ",
+        b",,",
+        b" ",
+        b"],[",
+        b'],"messages":[',
+        b'],"x":[',
+        b'],"x":{"y":[1]},"z":[{}',
+        b",1",
+        b",{}",
+        b',{"role":"user"}',
+        b',{"role":"user","content":"\xff"}',
+        b',{"role":"user","content":"\\ud800"}',
+        b',{"role":"user","content":NaN}',
+        b'{"role":"user","content":"y"}',
+        b',{"role":"user","content":"y"},',
+    ],
+)
+def test_a_continuation_is_checked_as_strictly_as_a_whole_body(added: bytes) -> None:
+    recognizer = make_recognizer()
+    body = render([_LONG, _REPLY, _LONG], 1)
+    recognizer.recognize("t", CHAT, body)
+    at = recognizer.recognize("t", CHAT, body).body.places[-1].end
+    spliced = body[:at] + added + body[at:]
+    try:
+        read(spliced)
+    except Unreadable:
+        with pytest.raises(Unreadable):
+            recognizer.recognize("t", CHAT, spliced)
+    else:
+        assert_same(recognizer.recognize("t", CHAT, spliced), spliced)
+
+
+@given(conversations())
+def test_two_tenants_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
+    recognizer = make_recognizer()
+    mine = recognizer.recognize("t", CHAT, render(messages)).conversation
+    theirs = recognizer.recognize("u", CHAT, render(messages)).conversation
+    assert set(mine.chain).isdisjoint(theirs.chain)
+    keys = {message.key for message in (*mine.leading, *mine.messages)}
+    assert keys.isdisjoint(message.key for message in (*theirs.leading, *theirs.messages))
+
+
+def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
+    talks = [[{"role": "system", "content": date}, _LONG, _REPLY, _LONG] for date in ("Monday", "Tuesday")]
+    recognizer = make_recognizer()
+    first, second = (recognizer.recognize("t", CHAT, render(talk)).conversation for talk in talks)
+    assert first.chain == second.chain
+    assert first.leading != second.leading
+
+
+@given(st.data())
+@examples(20, exhaustive=20)
+def test_the_memory_stays_within_its_bounds_under_any_load(data: st.DataObject) -> None:
+    bounds = data.draw(st.sampled_from([0, 2_000, 20_000])), data.draw(st.sampled_from([0, 2_000, 20_000]))
+    recognizer = make_recognizer(*bounds)
+    for number in range(data.draw(st.integers(1, 60))):
+        talk = [{"role": "user", "content": f"{number % 7} " * 40}] * data.draw(st.integers(1, 9))
+        body = render([*talk, {"role": "user", "content": str(number)}])
+        assert_same(recognizer.recognize("t", CHAT, body), body)
+        assert recognizer.bodies_bytes <= bounds[0]
+        assert recognizer.facts_bytes <= bounds[1]
+
+
+@given(messages_conversations.conversations(min_turns=2), frames())
+def test_a_mark_that_moves_to_the_newest_message_makes_no_branch(messages: list[JSON], frame: int) -> None:
+    recognizer = make_recognizer()
+    kept = []
+    for length in range(1, len(messages) + 1, 2):
+        marked = messages_conversations.with_mark_on_newest(messages[:length])
+        body = messages_conversations.render(marked, frame)
+        found = recognizer.recognize("t", MESSAGES, body)
+        assert found.conversation.chain == messages_conversations.read(body).conversation.chain
+        kept.append(recognizer.kept_bodies)
+    # The first message is the last one, too: nothing is shared with it. Where its power of two crosses into
+    # the message that changes, a body is read whole, and kept beside the one before.
+    crossings = len(body).bit_length() - 6
+    assert kept[-1] <= 2 + crossings
+
+
+@given(st.data())
+@examples(20, exhaustive=60)
+def test_a_longer_responses_input_is_read_like_the_shorter_one_and_what_was_added(
+    data: st.DataObject,
+) -> None:
+    """However little the second body brings, and wherever in a reply the first one ended."""
+    items = data.draw(responses.conversations(min_turns=2))
+    raws = [render_message(item) for item in items]
+    frame = data.draw(responses.frames())
+    recognizer = make_recognizer()
+    for end in sorted(data.draw(st.sets(st.integers(1, len(raws)), min_size=1, max_size=4))):
+        body = responses.render_body(raws[:end], frame)
+        assert recognizer.recognize("t", RESPONSES, body).conversation == responses.read(body).conversation
+        assert recognizer.recognize("t", RESPONSES, body).body.places == responses.read(body).body.places
+
+
+@given(responses.conversations(min_turns=1))
+@examples(20, exhaustive=60)
+def test_a_client_that_drops_reasoning_stays_in_its_conversation(items: list[dict[str, object]]) -> None:
+    """It may also drop ids, and a type that messages need not have."""
+    plain = [
+        {
+            key: value
+            for key, value in item.items()
+            if key not in ("id", "status") or "mcp" in str(item["type"])
+        }
+        for item in ({"type": "message", **item} for item in items)
+        if item["type"] != "reasoning"
+    ]
+    sent = [render_message(item) for item in items]
+    bare = [render_message(item) for item in plain]
+    whole = responses.read(responses.render_body(sent)).conversation
+    assert responses.read(responses.render_body(bare)).conversation.chain == whole.chain
+
+
+# So much is read in a thread.
+_MUCH: JSON = {"role": "user", "content": "long " * 15_000}
+
+
+@examples(20, exhaustive=200)
+@given(conversations(max_turns=3), st.data())
+def test_what_is_read_in_a_thread_is_what_is_read_at_once(messages: list[JSON], data: st.DataObject) -> None:
+    async def read_all() -> None:
+        recognizer, lanes = make_recognizer(), Lanes()
+        talk = [_MUCH, *messages]
+        for number in range(4):
+            body = render(talk)
+            assert_same(await recognizer.recognize_in(lanes, "t", CHAT, body), body)
+            more = {**_MUCH, "content": f"{number} {_MUCH['content']}"} if number % 2 else _REPLY
+            talk = [*changed(data, talk), more]
+        lanes.close()
+
+    asyncio.run(read_all())

@@ -1,0 +1,297 @@
+"""Memory, threads and places are shared fairly, and whatever ends or is cancelled gives back what it had."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
+from gateway.bounds.slots import Place, Slots
+from gateway.core.errors import RequestRefused
+from gateway.lru import Lru
+
+_MAX = 100 * SMALL_BYTES
+
+
+# A request that takes so much passes no other that waits.
+_LARGE = 20 * SMALL_BYTES
+
+
+async def until_waiting() -> None:
+    """Tasks that were just made come to their first wait."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_what_does_not_fit_in_time_is_refused_with_a_time_to_try_again() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as first, budget.open() as second:
+        await first.grow(_MAX)
+        with pytest.raises(RequestRefused) as refused:
+            await second.grow(SMALL_BYTES + 1)
+        assert budget.used_bytes == _MAX
+    assert (refused.value.status, refused.value.retry_after_seconds) == (503, 1)
+
+
+async def test_a_body_larger_than_the_budget_passes_alone() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as small, budget.open() as large:
+        await small.grow(100)
+        await large.grow(3 * _MAX)
+        with budget.open() as other, pytest.raises(RequestRefused):
+            await other.grow(_LARGE)
+
+
+async def test_requests_that_hold_half_of_their_bodies_do_not_wait_for_one_another() -> None:
+    budget = MemoryBudget(_MAX)
+    shares = [budget.open() for _ in range(4)]
+    for share in shares:
+        await share.grow(_MAX // 4)
+
+    async def take_rest(share: Share) -> None:
+        with share:
+            await share.grow(_MAX // 4)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*map(take_rest, shares))
+    assert budget.used_bytes == 0
+
+
+async def test_the_tenant_that_holds_least_is_served_first() -> None:
+    budget = MemoryBudget(_MAX)
+    order: list[str] = []
+    held = budget.open("greedy")
+    await held.grow(_MAX - SMALL_BYTES)
+    rest = budget.open("other")
+    await rest.grow(SMALL_BYTES)
+
+    async def ask(owner: str) -> None:
+        with budget.open(owner) as share:
+            await share.grow(_MAX // 2)
+            order.append(owner)
+            await asyncio.sleep(0)
+
+    asking = [asyncio.create_task(ask(owner)) for owner in ("greedy", "greedy", "modest")]
+    await until_waiting()
+    held.shrink(_MAX // 2 - SMALL_BYTES)
+    assert order == []
+    held.shrink(SMALL_BYTES)
+    await until_waiting()
+    assert order[0] == "modest"
+    held.shrink(held.size_bytes)
+    await asyncio.gather(*asking)
+    assert order == ["modest", "greedy", "greedy"]
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_takes_nothing() -> None:
+    budget = MemoryBudget(_MAX)
+    first = budget.open()
+    await first.grow(_MAX)
+    waiting = asyncio.create_task(budget.open().grow(_MAX))
+    await until_waiting()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    first.shrink(_MAX)
+    assert budget.used_bytes == 0
+
+
+async def test_a_request_that_is_cancelled_just_when_it_is_served_gives_everything_back() -> None:
+    budget = MemoryBudget(_MAX)
+    first = budget.open()
+    await first.grow(_MAX)
+    waiting = asyncio.create_task(budget.open().grow(_MAX))
+    await until_waiting()
+    first.shrink(_MAX)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert budget.used_bytes == 0
+
+
+# Threads
+
+
+_SMALL_WORK = 1_000
+
+
+_MIDDLE = 1_000_000
+
+
+_HUGE = 40_000_000
+
+
+class GatedWork:
+    """Work that says that it runs, and ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_running = threading.Event()
+        self.may_end = threading.Event()
+
+    def work(self) -> None:
+        self.is_running.set()
+        self.may_end.wait()
+
+    async def has_begun(self) -> None:
+        while not self.is_running.is_set():
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def lanes() -> AsyncIterator[Lanes]:
+    made = Lanes()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def gates(lanes: Lanes) -> AsyncIterator[list[GatedWork]]:
+    """All threads of the lanes work, from the largest to the smallest, until the gate of each opens."""
+    made, running = [], []
+    for size_bytes in (_HUGE, _MIDDLE, _SMALL_WORK):
+        gate = GatedWork()
+        running.append(asyncio.create_task(lanes.run("", size_bytes, gate.work)))
+        await gate.has_begun()
+        made.append(gate)
+    yield made
+    _open(made)
+    await asyncio.gather(*running)
+
+
+def _open(gates: list[GatedWork]) -> None:
+    for gate in gates:
+        gate.may_end.set()
+
+
+@pytest.mark.parametrize("size_bytes", [_SMALL_WORK, _MIDDLE])
+@pytest.mark.parametrize("owner", ["first", "second"])
+async def test_smaller_work_ends_while_huge_work_runs(lanes: Lanes, owner: str, size_bytes: int) -> None:
+    gate = GatedWork()
+    huge = [asyncio.create_task(lanes.run("first", _HUGE, gate.work)) for _ in range(4)]
+    await gate.has_begun()
+    assert await lanes.run(owner, size_bytes, int, "7") == 7
+    gate.may_end.set()
+    await asyncio.gather(*huge)
+
+
+@pytest.mark.parametrize(("thread", "size_bytes"), [(0, _HUGE), (1, _MIDDLE), (2, _SMALL_WORK)])
+async def test_owners_take_turns_however_much_one_of_them_brings(
+    lanes: Lanes, gates: list[GatedWork], thread: int, size_bytes: int
+) -> None:
+    order: list[str] = []
+    waiting = [
+        asyncio.create_task(lanes.run(name[0], size_bytes, order.append, name))
+        for name in ("a1", "a2", "a3", "b1", "c1", "a4", "b2")
+    ]
+    await asyncio.sleep(0)
+    # One thread does all of it, one after the other.
+    gates[thread].may_end.set()
+    await asyncio.gather(*waiting)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+# Places for summaries
+
+
+class Workers:
+    """Work that begins when its turn comes and ends when it is told to. begun: the names, in order."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.begun: list[str] = []
+        self.places: dict[str, Place] = {}
+        self._ends: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def add(self, *names: str, is_awaited: bool = False) -> None:
+        """A name is its owner's letter and a number."""
+        for name in names:
+            self.places[name] = self.slots.place(name[0], is_awaited=is_awaited)
+            self._ends[name] = asyncio.Event()
+            self._tasks[name] = asyncio.create_task(self._work(name))
+            await asyncio.sleep(0)
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self._ends[name].set()
+            await self._tasks[name]
+            await asyncio.sleep(0)
+
+    async def cancel(self, *names: str) -> None:
+        for name in names:
+            self._tasks[name].cancel()
+        await asyncio.gather(*(self._tasks[name] for name in names), return_exceptions=True)
+        await asyncio.sleep(0)
+
+    async def _work(self, name: str) -> None:
+        async with self.places[name]:
+            self.begun.append(name)
+            await self._ends[name].wait()
+
+
+@asynccontextmanager
+async def working(most: int, most_per_owner: int) -> AsyncIterator[Workers]:
+    workers = Workers(Slots(most, most_per_owner))
+    yield workers
+    await workers.cancel(*workers.places)
+    assert (workers.slots.taken, workers.slots.waiting) == (0, 0)
+
+
+async def test_what_a_client_waits_for_goes_first_and_finds_a_place_kept() -> None:
+    async with working(4, 4) as workers:
+        await workers.add("a1", "a2", "a3", "a4")
+        assert workers.begun == ["a1", "a2", "a3"]
+        await workers.add("b1", "b2", is_awaited=True)
+        assert workers.begun[3:] == ["b1"]
+        await workers.end("b1")
+        assert workers.begun[4:] == ["b2"]
+        await workers.end("b2", "a1")
+        assert workers.begun[5:] == ["a4"]
+
+
+async def test_a_cancelled_place_is_free_again() -> None:
+    async with working(1, 1) as workers:
+        await workers.add("a1", "b1", "c1")
+        await workers.cancel("b1")
+        await workers.cancel("a1")
+        assert workers.begun == ["a1", "c1"]
+        # Its turn comes at the moment in which it is cancelled.
+        await workers.add("d1", "e1")
+        workers.places["d1"].hurry()
+        await asyncio.gather(workers.end("c1"), workers.cancel("d1"))
+        assert workers.begun[2:] == ["e1"]
+
+
+# Caches
+
+
+_STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), st.integers(0, 9), st.integers(0, 40)))
+
+
+@given(_STEPS, st.integers(0, 100))
+def test_it_keeps_what_a_plain_list_in_order_of_use_would_keep(
+    steps: list[tuple[str, int, int]], max_bytes: int
+) -> None:
+    lru: Lru[int, int] = Lru(max_bytes, 6)
+    expected: OrderedDict[int, int] = OrderedDict()
+    for step, key, weight in steps:
+        if step == "get" and key in expected:
+            expected.move_to_end(key)
+        elif step != "get":
+            expected.pop(key, None)
+        if step == "put" and weight <= max_bytes:
+            expected[key] = weight
+            while sum(expected.values()) > max_bytes or len(expected) > 6:
+                expected.popitem(last=False)
+        if step == "put":
+            lru.put(key, weight, weight)
+        elif step == "get":
+            assert lru.get(key) == expected.get(key)
+        else:
+            lru.pop(key)
+        assert list(lru) == list(expected)
+        assert lru.size_bytes == sum(expected.values())

@@ -1,0 +1,350 @@
+"""What is known of a branch: heads, markers, ends of histories, recalls, names and learned numbers."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.core.compaction.manual import Compacted
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.recall import RecallRound
+from gateway.core.history.trimmed import HistorySource, find_end_key
+from gateway.core.limits.learned import Learned
+from gateway.core.limits.model_limits import Limits
+from gateway.core.sizing.estimate import Calibration, Meter
+from gateway.state import State
+from gateway.state.heads import claim_continuation
+from gateway.state.histories import Histories
+from gateway.state.owned_names import OwnedNames
+from gateway.state.records import Marker, render_record
+from tests.builders.chat import JSON, converse
+from tests.builders.recalls import make_recall
+from tests.builders.state import look_for_marker, make_head, make_state, make_storage, make_store, stored_key
+from tests.builders.trimmed import say
+from tests.state.talk import talk
+from tests.toy.shared_store import SharedStore, ToyServer
+
+
+async def test_the_nearest_head_is_found_by_walking_back_from_the_end() -> None:
+    heads = make_state(await make_store()).heads
+    early, late = make_head(talk(1)), make_head(talk(3))
+    heads.save(early)
+    heads.save(late)
+    assert heads.find(talk(5), "s") == late
+    assert heads.find(talk(3), "s") == late
+    assert heads.find(talk(2), "s") == early
+    assert heads.find(talk(0), "s") is None
+
+
+async def test_of_several_heads_at_one_place_the_one_of_the_same_scope_is_found() -> None:
+    heads = make_state(await make_store()).heads
+    main, side = make_head(talk(1), "main"), make_head(talk(1), "side", conversation="d")
+    heads.save(main)
+    heads.save(side)
+    assert heads.find(talk(2), "main") == main
+    assert heads.find(talk(2), "side") == side
+    assert heads.find(talk(2), "other") == side
+
+
+async def test_the_head_of_another_owner_is_not_found() -> None:
+    store = await make_store()
+    conversation = talk(1)
+    key = stored_key("head", conversation.key.hex())
+    store.write(key, render_record("u", make_head(conversation, owner="u")), keep_seconds=60)
+    assert await make_state(store).heads.load("t", conversation, "s") is None
+
+
+async def test_the_first_request_to_go_on_from_a_head_claims_it_and_others_are_branches() -> None:
+    head = make_head(talk(1))
+    assert claim_continuation(head, "first") == "first"
+    assert claim_continuation(head, "second") == "first"
+    assert claim_continuation(head, "first") == "first"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, False),
+        ({"prompt_tokens": 1_090}, False),
+        ({"prompt_tokens": 1_120}, True),
+        ({"prompt_tokens": 880}, True),
+        ({"pivot": "aa"}, True),
+        ({"batches": ("bb",)}, True),
+        ({"conversation": "other"}, True),
+        ({"scope": "other"}, True),
+    ],
+)
+async def test_a_head_that_says_more_than_the_written_one_is_worth_saving(
+    change: JSON, expected: bool
+) -> None:
+    heads = make_state(await make_store()).heads
+    written = replace(make_head(talk(2)), prompt_tokens=1_000, output_tokens=0)
+    assert heads.is_worth_saving(written)
+    heads.save(written)
+    assert heads.is_worth_saving(replace(written, key="00", length=9, **change)) is expected
+
+
+async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_can_lose() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    head = make_head(talk(3), pivot="aa", batches=("bb",))
+    assert not heads.is_durable("c", "aa", ("bb",))
+    await heads.save_durably(head)
+    assert heads.is_durable("c", "aa", ("bb",))
+    assert heads.find_at(head.key, "s") is None
+    heads.hold(head)
+    assert heads.find_at(head.key, "s") == head and heads.find_at(head.key, "other") is None
+    assert not heads.is_durable("c", "aa", ("bb",), ("cc",))
+    assert not heads.is_durable("c", "aa", ()) and not heads.is_durable("d", "aa", ("bb",))
+    # Another process finds it, and knows that it is durable.
+    after = make_state(store).heads
+    assert await after.load("t", talk(5), "s") == head
+    assert after.is_durable("c", "aa", ("bb",))
+
+
+async def test_a_head_that_lingers_does_not_take_the_place_of_a_durable_one() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    heads.save(make_head(talk(3)))
+    await heads.save_durably(make_head(talk(3), pivot="aa"))
+    heads.flush()
+    found = await make_state(store).heads.load("t", talk(3), "s")
+    assert found is not None and found.pivot == "aa"
+
+
+async def open_shared(server: ToyServer) -> SharedStore:
+    store = server.connect()
+    await store.open()
+    return store
+
+
+async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
+    now = [0.0]
+    server = ToyServer(lambda: now[0])
+    heads = make_state(await open_shared(server), keep_seconds=86_400.0).heads
+    lasting = make_head(talk(2), pivot="aa")
+    await heads.save_durably(lasting)
+    heads.hold_step(lasting)
+    heads.hold_step(make_head(talk(3), pivot="aa"))
+    heads.flush()
+    await asyncio.sleep(0.001)
+    now[0] = 4_000.0
+    later = make_state(await open_shared(server)).heads
+    assert await later.load("t", talk(5), "s") == lasting
+
+
+async def test_the_head_of_another_process_that_names_something_else_wins_as_a_whole() -> None:
+    server = ToyServer()
+    one, other = [await open_shared(server) for _ in range(2)]
+    here, there = make_state(one).heads, make_state(other).heads
+    here.save(make_head(talk(3), pivot="aa", batches=("bb",)))
+    await asyncio.sleep(0.001)
+    there.save(make_head(talk(3), pivot="cc", prompt_tokens=5))
+    await asyncio.sleep(0.001)
+    found = await here.load("t", talk(4), "s")
+    assert found is not None and (found.pivot, found.batches, found.prompt_tokens) == ("cc", (), 5)
+
+
+async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_to_be_looked_at() -> None:
+    store = await open_shared(ToyServer())
+    heads, head = make_state(store).heads, make_head(talk(3), pivot="aa")
+    heads.save(head)
+    await heads.save_durably(head)
+    assert heads.is_current(head) and heads.is_durable("c", "aa", ())
+    assert not heads.is_worth_saving(head)
+    await store.mend()
+    assert not heads.is_current(head) and not heads.is_durable("c", "aa", ())
+    assert heads.is_worth_saving(head)
+    heads.hold(make_head(talk(4)))
+    assert heads.is_current(make_head(talk(4)))
+
+
+# Markers and commands
+
+
+_TALK = talk(2)
+
+
+_KEY = _TALK.key.hex()
+
+
+def make_marker(key: str, **fields: Any) -> Marker:
+    defaults: dict[str, Any] = {"length": 5, "auto": True, "reason": "overflow", "created_seconds": 1.0}
+    return Marker(owner="t", key=key, **(defaults | fields))
+
+
+@pytest.mark.system(2)
+async def test_after_a_restart_a_marker_is_taken_once_and_gone_for_good() -> None:
+    store = await make_store()
+    before, there = make_state(store).tasks, make_state(store)
+    after, marker = there.tasks, make_marker(_KEY)
+    before.save_marker(marker)
+    # The next request of the process that saved it is not told of it: its work is under way.
+    assert _KEY not in before.waiting and _KEY not in after.waiting
+    await look_for_marker(there, _TALK)
+    assert _KEY in after.waiting
+    assert await after.take("t", _KEY) == marker
+    assert await after.take("t", _KEY) is None
+    assert await store.scan("marker:") == []
+
+
+async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
+    store = await make_store()
+    await make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900))
+    again = make_state(store).tasks
+    assert await again.load_command("t", "ab") == Compacted(3, 2_000, 900)
+    assert await again.load_command("other", "ab") is None
+    assert await again.load_command("t", "cd") is None
+
+
+async def test_of_several_processes_one_takes_a_marker() -> None:
+    store = await make_store()
+    one, there = make_state(store).tasks, make_state(store)
+    other = there.tasks
+    one.save_marker(make_marker(_KEY))
+    assert await other.take("u", _KEY) is None
+    one.save_marker(make_marker(_KEY))
+    await look_for_marker(there, _TALK)
+    assert [await tasks.take("t", _KEY) for tasks in (other, one)] == [make_marker(_KEY), None]
+    assert _KEY not in other.waiting
+
+
+async def test_a_marker_waits_for_a_request_that_is_later_by_some_turns() -> None:
+    """The newest first; one of another conversation stays."""
+    state = make_state(await make_store())
+    tasks, talks = state.tasks, [talk(turns) for turns in (2, 3, 5)]
+    older, newer, foreign = (make_marker(each.key.hex(), length=len(each.messages)) for each in talks)
+    for marker, each in ((newer, talks[1]), (older, talks[0]), (foreign, talks[2])):
+        tasks.save_marker(marker)
+        await look_for_marker(state, each)
+    assert [tasks.pop_waiting(talk(4)) for _ in range(3)] == [newer, older, None]
+    assert tasks.pop_waiting(talk(5)) == foreign
+
+
+# Ends of histories
+
+
+_SCOPE = HistorySource(b"scope", is_named=True)
+
+
+def key_of(conversation: Conversation) -> str:
+    key = find_end_key(_SCOPE, conversation)
+    assert key is not None
+    return key
+
+
+async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -> None:
+    histories = Histories(make_storage(await make_store()))
+    first = converse(say(5))
+    other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
+    assert key_of(first) == key_of(other)
+    histories.record("t", "one", key_of(first), first)
+    histories.record("t", "same", key_of(first), first)
+    found = histories.find(key_of(first))
+    assert found is not None and not found.is_crowded
+    histories.record("t", "other", key_of(other), other)
+    found = histories.find(key_of(first))
+    assert found is not None and found.is_crowded
+    later = converse([{"role": "user", "content": "Another task"}, *say(6)[1:]])
+    histories.record("t", "other", key_of(later), later)
+    found = histories.find(key_of(first))
+    assert found is not None and found.is_crowded
+
+
+# Recalls
+
+
+_ONE = make_recall(talk(3), 3)
+
+
+async def make_states(count: int) -> list[State]:
+    """Processes that share a store."""
+    store = await make_store()
+    return [make_state(store) for _ in range(count)]
+
+
+async def test_of_two_under_one_key_the_first_that_is_stored_is_used_by_all() -> None:
+    one, two = await make_states(2)
+    later = replace(_ONE, rounds=(RecallRound(call="LATER", results=""),), created_seconds=9.0)
+    await one.recalls.secure([_ONE])
+    await two.recalls.secure([later])
+    assert two.recalls.find(_ONE.key) == _ONE
+    two.recalls.hold(later)
+    assert two.recalls.find(_ONE.key) == _ONE
+
+
+async def test_a_recall_of_another_tenant_is_not_found() -> None:
+    before, after = await make_states(2)
+    await before.recalls.secure([_ONE])
+    assert await after.recalls.load("other", [_ONE.key]) == []
+
+
+# Names
+
+
+async def test_a_name_belongs_to_the_tenant_and_the_upstream_that_gave_it() -> None:
+    names = OwnedNames(make_storage(await make_store()))
+    names.record("key:a", "one", ["resp_1", "msg_1"])
+    assert await names.owns("key:a", "one", "resp_1") and await names.owns("key:a", "one", "msg_1")
+    assert not await names.owns("key:b", "one", "resp_1")
+    assert not await names.owns("key:a", "two", "resp_1")
+    assert not await names.owns("key:a", "one", "resp_2")
+
+
+# Learned numbers
+
+
+_METER = Meter("up", "model", "tiktoken")
+
+
+_LEARNED = Learned(owner="t", proven=Limits(context=8_000), created_seconds=1.0)
+
+
+async def test_calibrations_are_kept_for_each_tenant_upstream_model_and_estimator() -> None:
+    store = await make_store()
+    known = Calibration(2.5, 3, (2.5, 2.4, 2.6))
+    make_state(store).calibrations.save("t", _METER, known)
+    after = make_state(store).calibrations
+    assert after.find("t", _METER) == Calibration()
+    assert await after.load("t", _METER) == known
+    assert after.find("t", _METER) == known
+    others = [
+        ("u", _METER),
+        ("t", Meter("upm", "odel", "tiktoken")),
+        ("t", Meter("up", "other", "tiktoken")),
+        ("t", Meter("up", "model", "chars")),
+    ]
+    for owner, other in others:
+        assert await after.load(owner, other) == Calibration()
+        assert after.find(owner, other) == Calibration()
+
+
+async def test_what_refusals_taught_survives_a_restart_and_belongs_to_its_tenant() -> None:
+    store = await make_store()
+    make_state(store).calibrations.save_learned("up", "model", _LEARNED)
+    after = make_state(store).calibrations
+    assert after.find_learned("t", "up", "model") == Learned(owner="t")
+    assert await after.load_learned("t", "up", "model") == _LEARNED
+    assert after.find_learned("t", "up", "model") == _LEARNED
+    for owner, upstream, model in [("u", "up", "model"), ("t", "upm", "odel"), ("t", "up", "m")]:
+        assert await after.load_learned(owner, upstream, model) == Learned(owner=owner)
+
+
+async def open_states(count: int) -> list[State]:
+    """Of several processes."""
+    server, states = ToyServer(), []
+    for _ in range(count):
+        store = server.connect()
+        await store.open()
+        states.append(make_state(store))
+    return states
+
+
+async def test_what_is_learned_here_while_the_store_is_asked_is_not_overwritten() -> None:
+    (state,) = await open_states(1)
+    loading = asyncio.create_task(state.calibrations.load_learned("t", "up", "m"))
+    await asyncio.sleep(0)
+    known = Learned(owner="t").with_proof(Limits(context=9_000), 5.0)
+    state.calibrations.save_learned("up", "m", known)
+    assert await loading == known

@@ -1,0 +1,217 @@
+"""Requests a minute, requests at once, and what summaries may use in an hour."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import httpx2 as httpx
+import pytest
+
+from gateway.compaction.paid_calls import PaidCalls
+from gateway.compaction.summary_prompt import CallBudget, FittedCall
+from gateway.core.errors import RequestRefused, UpstreamFailed
+from gateway.quotas.gate import QuotaGate
+from gateway.quotas.ledger import Ledger
+from gateway.quotas.summary_budget import SummaryBudget
+from gateway.reporting.metrics import Metrics
+from gateway.tenants import Tenant
+from tests.builders.compaction import (
+    CompactionParts,
+    ModelReply,
+    compaction_parts,
+    make_cut,
+    make_situation,
+    receive,
+    refuse,
+    say,
+    turn_of,
+)
+from tests.builders.quotas import ToySupervisor, make_limited_tenant
+from tests.store.clock import Clock
+
+
+def make_gate(clock: Clock | None = None, metrics: Metrics | None = None) -> QuotaGate:
+    return QuotaGate(Ledger(), metrics or Metrics(), clock or Clock())
+
+
+async def enter(gate: QuotaGate, tenant: Tenant, requests: AsyncExitStack) -> RequestRefused | None:
+    """A request that runs until `requests` end, or why it was refused."""
+    assert tenant.quota is not None
+    try:
+        await requests.enter_async_context(gate.admit(tenant, tenant.quota))
+    except RequestRefused as error:
+        return error
+    return None
+
+
+async def test_more_requests_in_a_minute_than_allowed_get_429_with_a_time() -> None:
+    gate, tenant = make_gate(), make_limited_tenant(requests_per_minute=2)
+    for _ in range(2):
+        async with AsyncExitStack() as requests:
+            assert await enter(gate, tenant, requests) is None
+    async with AsyncExitStack() as requests:
+        refused = await enter(gate, tenant, requests)
+    assert refused is not None
+    assert (refused.status, refused.kind, refused.code) == (429, "rate_limit_error", "rate_limit_exceeded")
+    assert refused.retry_after_seconds is not None and 1 <= refused.retry_after_seconds <= 121
+    seconds = refused.retry_after_seconds
+    assert str(refused) == (
+        "Rate limit of the gateway reached: this tenant may send 2 requests a minute. "
+        f"Try again in {seconds} s."
+    )
+
+
+async def test_tenants_are_limited_apart() -> None:
+    gate = make_gate()
+    async with AsyncExitStack() as requests:
+        for name in ("a", "b"):
+            tenant = make_limited_tenant(name, requests_per_minute=1, concurrent_requests=1)
+            assert await enter(gate, tenant, requests) is None
+            assert await enter(gate, tenant, requests) is not None
+
+
+async def test_a_request_that_is_refused_for_its_place_does_not_count_in_the_minute() -> None:
+    gate, tenant = make_gate(), make_limited_tenant(requests_per_minute=2, concurrent_requests=1)
+    async with AsyncExitStack() as first:
+        assert await enter(gate, tenant, first) is None
+        for _ in range(5):
+            async with AsyncExitStack() as refused:
+                assert await enter(gate, tenant, refused) is not None
+            await asyncio.sleep(0)
+    async with AsyncExitStack() as second:
+        assert await enter(gate, tenant, second) is None
+
+
+async def test_a_request_that_is_refused_for_its_minute_holds_no_place() -> None:
+    gate, tenant = make_gate(), make_limited_tenant(requests_per_minute=1, concurrent_requests=1)
+    async with AsyncExitStack() as requests:
+        assert await enter(gate, tenant, requests) is None
+    async with AsyncExitStack() as requests:
+        refused = await enter(gate, tenant, requests)
+        assert refused is not None and "a minute" in str(refused)
+        wider = make_limited_tenant(requests_per_minute=9, concurrent_requests=1)
+        assert await enter(gate, wider, requests) is None
+
+
+async def test_a_request_that_fails_or_is_cancelled_gives_its_place_back() -> None:
+    gate, tenant = make_gate(), make_limited_tenant(concurrent_requests=1)
+    assert tenant.quota is not None
+    for error in (ConnectionError("gone"), asyncio.CancelledError()):
+        with pytest.raises(type(error)):
+            async with gate.admit(tenant, tenant.quota):
+                raise error
+    async with AsyncExitStack() as requests:
+        assert await enter(gate, tenant, requests) is None
+
+
+async def test_the_time_to_wait_for_a_place_follows_how_long_requests_take() -> None:
+    clock = Clock()
+    gate, tenant = make_gate(clock), make_limited_tenant(concurrent_requests=2)
+    for _ in range(40):
+        async with AsyncExitStack() as request:
+            await enter(gate, tenant, request)
+            clock.now += 30.0
+    async with AsyncExitStack() as requests:
+        found = [await enter(gate, tenant, requests) for _ in range(3)]
+    assert found[:2] == [None, None]
+    assert found[2] is not None and found[2].retry_after_seconds == 16
+
+
+# Summaries
+
+
+def make_budget(clock: Clock | None = None, ledger: Ledger | None = None) -> SummaryBudget:
+    return SummaryBudget(ledger or Ledger(), Metrics(), clock or Clock())
+
+
+async def spend(budget: SummaryBudget, tenant: Tenant, *tokens: int) -> list[bool]:
+    return [await budget.spend(tenant, each) is not None for each in tokens]
+
+
+async def test_calls_are_limited() -> None:
+    budget, tenant = make_budget(), make_limited_tenant(summary_calls_per_hour=2)
+    assert await spend(budget, tenant, 10**9, 10**9, 1) == [True, True, False]
+    assert budget.is_spent(tenant)
+
+
+async def test_tokens_are_limited_before_they_are_used() -> None:
+    budget, tenant = make_budget(), make_limited_tenant(summary_tokens_per_hour=1_000)
+    assert await spend(budget, tenant, 600, 600, 400) == [True, False, True]
+
+
+async def test_a_call_without_room_for_its_tokens_is_not_counted() -> None:
+    tenant = make_limited_tenant(summary_calls_per_hour=2, summary_tokens_per_hour=1_000)
+    assert await spend(make_budget(), tenant, 900, 900, 900, 100, 1) == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize(("used", "left"), [(0, 1_000), (100, 900), (999, 1)])
+async def test_the_usage_of_a_call_takes_the_place_of_its_estimate(used: int, left: int) -> None:
+    ledger = Ledger()
+    budget, tenant = make_budget(ledger=ledger), make_limited_tenant(summary_tokens_per_hour=1_000)
+    expense = await budget.spend(tenant, 800)
+    assert expense is not None
+    budget.settle(expense, used)
+    await ledger.finish()
+    assert await spend(budget, tenant, left + 1, left) == [False, True]
+
+
+async def test_budgets_hold_over_all_processes() -> None:
+    supervisor = ToySupervisor()
+    budgets = [make_budget(ledger=Ledger(supervisor.connect())) for _ in range(3)]
+    tenant = make_limited_tenant(summary_calls_per_hour=2)
+    assert [(await spend(budget, tenant, 1))[0] for budget in budgets] == [True, True, False]
+
+
+async def test_a_spent_budget_is_asked_again_when_there_may_be_room() -> None:
+    clock = Clock()
+    budget, tenant = make_budget(clock), make_limited_tenant(summary_calls_per_hour=1)
+    await spend(budget, tenant, 1, 1)
+    assert budget.is_spent(tenant)
+    clock.now += 2 * 3_600
+    assert not budget.is_spent(tenant)
+    assert not budget.is_spent(make_limited_tenant("b", summary_calls_per_hour=1))
+
+
+# Calls
+
+
+_RECEIVED = receive(4)
+
+
+_BUDGET_TOKENS = 10_000
+
+
+_TENANT = make_limited_tenant("t", summary_tokens_per_hour=_BUDGET_TOKENS)
+
+
+async def fit(parts: CompactionParts) -> FittedCall:
+    turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
+    fitted = await parts.builder.fit(turn, situation, make_cut(5), CallBudget(calls=8))
+    assert fitted is not None
+    return fitted
+
+
+async def has_used(parts: CompactionParts, tokens: int) -> bool:
+    """Whether exactly so many tokens of the budget are used."""
+    await parts.ledger.finish()
+    left = _BUDGET_TOKENS - tokens
+    one_too_many = await parts.budget.spend(_TENANT, left + 1)
+    return one_too_many is None and await parts.budget.spend(_TENANT, left) is not None
+
+
+@pytest.mark.parametrize("reply", [say("It works."), httpx.ReadTimeout("late")], ids=["no usage", "no reply"])
+async def test_a_call_whose_usage_is_unknown_counts_as_estimated(reply: ModelReply | Exception) -> None:
+    async with compaction_parts(reply) as parts:
+        fitted = await fit(parts)
+        try:
+            await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, fitted)
+        except UpstreamFailed:
+            assert isinstance(reply, Exception)
+        assert await has_used(parts, fitted.prompt_tokens)
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500])
+async def test_a_call_that_the_upstream_refuses_uses_no_tokens(status: int) -> None:
+    async with compaction_parts(refuse(status, "The model `toy` does not exist")) as parts:
+        with pytest.raises(UpstreamFailed):
+            await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, await fit(parts))
+        assert await has_used(parts, 0)

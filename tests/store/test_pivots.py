@@ -1,0 +1,289 @@
+"""Pivots: found on their own chain by their own tenant, durable before use, and one for all processes."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.versions import edit_pivot
+from gateway.state import State
+from gateway.state.pivots import Pivots
+from gateway.state.records import render_record
+from gateway.state.summary_edits import SummaryEdits
+from gateway.state.trip import Trip
+from gateway.store import Store, StoreError
+from gateway.store.leases import Lease
+from gateway.store.memory import MemoryStore
+from tests.builders.chat import converse, make_batch, make_pivot
+from tests.builders.state import make_head, make_state, make_store, stored_key
+from tests.state.talk import talk
+from tests.toy.running import wait_until
+from tests.toy.shared_store import ToyServer
+
+
+async def connect(server: ToyServer) -> State:
+    """The state of one process."""
+    store = server.connect()
+    await store.open()
+    return make_state(store)
+
+
+async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
+    store = await make_store()
+    await store.close()
+    pivots = make_state(store).pivots
+    with pytest.raises(StoreError):
+        await pivots.save(make_pivot(talk(2), 3))
+    assert pivots.list_on_chain(talk(4)) == []
+
+
+async def look(store: Store, pivots: Pivots, owner: str, head: Head | None = None) -> list[Pivot]:
+    """What is known of a conversation of five turns after looking in the store."""
+    trip = Trip(store)
+    pivots.ask_newest(trip, owner, talk(5), is_known=head is not None)
+    pivots.ask_named(trip, owner, head)
+    await trip.run()
+    return pivots.list_on_chain(talk(5))
+
+
+async def test_after_a_restart_the_newest_pivot_and_the_one_that_a_head_names_are_found() -> None:
+    store = await make_store()
+    before = make_state(store).pivots
+    named, between, newest = (make_pivot(talk(5), covers) for covers in (3, 5, 7))
+    for pivot in (named, between, newest):
+        await before.save(pivot)
+    after, head = make_state(store).pivots, make_head(talk(5), pivot=named.key)
+    assert after.lacks(head)
+    assert await look(store, after, "t", head) == [named, newest]
+    assert not after.lacks(head)
+
+
+async def test_what_is_in_use_is_written_again_where_the_store_has_lost_it() -> None:
+    server = ToyServer()
+    store = server.connect()
+    await store.open()
+    pivots = make_state(store).pivots
+    pivot, batch = make_pivot(talk(5), 3), make_batch(talk(2), [Mark(1)])
+    await pivots.secure(pivot, [batch])
+    written = dict(server.records)
+    assert len(written) == 2
+    server.records.clear()
+    await pivots.secure(pivot, [batch])
+    assert not server.records
+    await store.mend()
+    await pivots.secure(pivot, [batch])
+    assert server.records.keys() == written.keys()
+
+
+async def test_of_two_pivots_that_were_made_apart_the_one_that_was_stored_first_is_used() -> None:
+    store = await make_store()
+    one, other = make_state(store).pivots, make_state(store).pivots
+    first, second = (make_pivot(talk(5), 3, summary=text) for text in ("One.", "Another."))
+    one.hold(first)
+    other.hold(second)
+    await one.secure(first, ())
+    await other.secure(second, ())
+    assert one.find(first.key) == other.find(first.key) == first
+
+
+async def test_what_another_process_has_put_in_its_place_is_not_written_over() -> None:
+    server = ToyServer()
+    one, other = await connect(server), await connect(server)
+    ours = make_pivot(talk(5), 3, summary="Ours.")
+    await one.pivots.save(ours)
+    theirs = replace(ours, summary="What a person asked for.", is_manual=True)
+    await other.pivots.save(theirs)
+    await wait_until(lambda: bool(one.news.find("t", talk(5))))
+    one.pivots.refresh(ours, ())
+    assert await other.pivots.load_newest("t", [ours.key]) == theirs
+    assert await one.pivots.load("t", ours.key) == theirs
+
+
+async def test_what_was_made_without_the_store_is_not_written_over_what_others_have_stored() -> None:
+    server = ToyServer()
+    store = server.connect()
+    await store.open()
+    one, other = make_state(store), await connect(server)
+    ours, theirs = (make_pivot(talk(5), 3, summary=text) for text in ("Ours.", "Theirs."))
+    store.cut()
+    await one.pivots.save_new(ours)
+    await other.pivots.save(theirs)
+    await store.mend()
+    assert not one.pivots.is_secure(ours, ())
+    one.pivots.refresh(ours, ())
+    await one.pivots.secure(ours, ())
+    assert one.pivots.find(ours.key) == theirs and one.pivots.is_secure(ours, ())
+    assert await other.pivots.load_newest("t", [ours.key]) == theirs
+
+
+async def test_pivots_and_batches_of_another_owner_are_not_found() -> None:
+    store = await make_store()
+    conversation = talk(2)
+    pivot, batch = make_pivot(conversation, 3, owner="u"), make_batch(conversation, [Mark(1)], owner="u")
+    store.write(stored_key("pivot", pivot.key), render_record("u", pivot), keep_seconds=60)
+    store.write(stored_key("batch", batch.key), render_record("u", batch), keep_seconds=60)
+    pivots = make_state(store).pivots
+    assert await look(store, pivots, "t", make_head(conversation, pivot=pivot.key)) == []
+    assert await pivots.load_batches("t", [batch.key]) is None
+
+
+async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_order() -> None:
+    store = await make_store()
+    before = make_state(store).pivots
+    batches = [make_batch(talk(turns), [Mark(1)], saved_tokens=turns) for turns in (1, 2)]
+    for batch in batches:
+        before.save_batch(batch)
+    after = make_state(store).pivots
+    keys = [batch.key for batch in reversed(batches)]
+    assert await after.load_batches("t", keys) == batches[::-1]
+    assert await after.load_batches("t", [*keys, "00"]) is None
+
+
+async def test_a_manual_pivot_is_active_until_the_head_names_it() -> None:
+    pivots = make_state(await make_store()).pivots
+    head = make_head(talk(3))
+    made = make_pivot(talk(3), 3)
+    await pivots.save(made)
+    pivots.activate_manual(made, None)
+    found = pivots.apply_manual(talk(4), head)
+    # Its usage was counted for the messages without the pivot.
+    assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)
+    assert pivots.apply_manual(talk(4), None) is None
+    assert pivots.apply_manual(talk(4), replace(head, owner="u")) == replace(head, owner="u")
+    assert pivots.apply_manual(converse([{"role": "user", "content": "Else."}]), head) == head
+    assert pivots.apply_manual(talk(1), head) == head
+    knowing = make_head(talk(4), pivot=made.key)
+    assert pivots.apply_manual(talk(5), knowing) == knowing
+    assert pivots.apply_manual(talk(5), head) == head
+
+
+async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
+    now = [0.0]
+    store = MemoryStore(clock=lambda: now[0])
+    await store.open()
+    pivots = make_state(store).pivots
+    used, unused = make_pivot(talk(4), 3), make_pivot(talk(4), 5)
+    batch = make_batch(talk(4), [Mark(1)])
+    await pivots.save(used)
+    await pivots.save(unused)
+    pivots.save_batch(batch)
+    now[0] = 50.0
+    make_state(store).pivots.refresh(used, [batch])
+    now[0] = 70.0
+    assert [key for key, _ in await store.scan("pivot:")] == [stored_key("pivot", used.key)]
+    assert [key for key, _ in await store.scan("batch:")] == [stored_key("batch", batch.key)]
+
+
+async def test_a_pivot_whose_lease_was_lost_is_not_stored_and_not_used() -> None:
+    server = ToyServer()
+    one, other = await connect(server), await connect(server)
+    pivot = make_pivot(talk(2), 3)
+    lease = await one.leases.claim("t", pivot.key)
+    assert isinstance(lease, Lease)
+    server.end_leases()
+    assert not await one.pivots.save_leased(lease, pivot)
+    assert one.pivots.find(pivot.key) is None
+    assert await other.pivots.load_newest("t", [pivot.key]) is None
+
+
+async def test_a_digest_never_replaces_a_summary_of_another_process() -> None:
+    server = ToyServer()
+    one, other = await connect(server), await connect(server)
+    summary = make_pivot(talk(2), 3)
+    digest = replace(summary, is_digest=True, summary="A digest.")
+    await one.pivots.save(summary)
+    other.pivots.hold(digest)
+    await other.pivots.secure(digest, ())
+    assert other.pivots.find(digest.key) == summary
+    assert await one.pivots.load_newest("t", [summary.key]) == summary
+
+
+async def test_a_summary_that_is_made_here_meanwhile_wins_over_a_digest() -> None:
+    server = ToyServer()
+    state = await connect(server)
+    summary = make_pivot(talk(2), 3)
+    digesting = asyncio.create_task(state.pivots.save_new(replace(summary, is_digest=True)))
+    lease = await state.leases.claim("t", summary.key)
+    assert isinstance(lease, Lease)
+    await state.pivots.save_leased(lease, summary)
+    await digesting
+    assert state.pivots.find(summary.key) == summary
+    assert await (await connect(server)).pivots.load("t", summary.key) == summary
+
+
+async def test_without_the_store_a_pivot_is_used_here_and_stored_later_unless_there_is_one() -> None:
+    server = ToyServer()
+    store = server.connect()
+    await store.open()
+    alone, other = make_state(store), await connect(server)
+    ours, ours_too = (make_pivot(talk(5), covers, summary="Ours.") for covers in (3, 7))
+    store.cut()
+    for pivot in (ours, ours_too):
+        lease = await alone.leases.claim("t", pivot.key)
+        assert isinstance(lease, Lease)
+        assert await alone.pivots.save_leased(lease, pivot)
+    assert await alone.pivots.save_new(make_pivot(talk(5), 5, is_digest=True)) is not None
+    theirs = replace(ours, summary="Theirs.")
+    await other.pivots.save(theirs)
+    await store.mend()
+    third = await connect(server)
+    assert await third.pivots.load("t", ours.key) == theirs
+    assert await third.pivots.load("t", ours_too.key) == ours_too
+
+
+# Edits by a person
+
+
+_PIVOT = make_pivot(talk(2), 3)
+
+
+async def edit(state: State, pivot: Pivot, text: str) -> Pivot:
+    edited = edit_pivot(pivot, text, 0, 0, 5.0)
+    async with state.edits.hold(pivot.owner, [pivot.key]) as leases:
+        assert await state.edits.save(leases[pivot.key], pivot, edited)
+    return edited
+
+
+async def test_both_versions_survive_a_restart() -> None:
+    store = await make_store()
+    state = make_state(store)
+    await state.pivots.save(_PIVOT)
+    edited = await edit(state, _PIVOT, "By a person.")
+    assert state.pivots.find(_PIVOT.key) == edited
+    later = make_state(store)
+    assert await later.pivots.load("t", _PIVOT.key) == edited
+    versions = await later.edits.load_versions("t", _PIVOT.key)
+    assert [each.text for each in versions.versions] == [_PIVOT.summary]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_two_never_hold_one_name_at_once(is_shared: bool) -> None:
+    server, store = ToyServer(), await make_store()
+    one = await connect(server) if is_shared else make_state(store)
+    other = await connect(server) if is_shared else one
+    order: list[str] = []
+    is_held = asyncio.Event()
+
+    async def work(edits: SummaryEdits, name: str) -> None:
+        async with edits.hold("t", ["aa", "bb"]):
+            order.append(f"{name} begins")
+            is_held.set()
+            await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    first = asyncio.create_task(work(one.edits, "one"))
+    await is_held.wait()
+    await asyncio.gather(first, work(other.edits, "other"))
+    assert order == ["one begins", "one ends", "other begins", "other ends"]
+
+
+async def test_it_is_in_the_store_or_it_is_refused() -> None:
+    store = await make_store()
+    state = make_state(store)
+    await state.pivots.save(_PIVOT)
+    await store.close()
+    with pytest.raises(StoreError):
+        await edit(state, _PIVOT, "By a person.")
+    assert state.pivots.find(_PIVOT.key) == _PIVOT

@@ -1,0 +1,255 @@
+"""A purge: nothing of a tenant or a conversation stays, nothing comes back, and others keep theirs."""
+
+import asyncio
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.bounds.slots import Slots
+from gateway.compaction.running import ManualRun, RunningCompaction, RunningCompactions, RunningDigest
+from gateway.core.compaction.manual import ManualOutcome, NothingToCompact
+from gateway.core.compaction.request import CompactionResult
+from gateway.core.compaction.summary import Rejected
+from gateway.core.history.pivot import Mark
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.removed import Original, RemovedMessages, render_removed
+from gateway.purge.conversation import ConversationPurge, purge_conversation
+from gateway.purge.live import LivePurge, WritesLater
+from gateway.purge.stored import PurgeCount, purge_stores
+from gateway.reporting.compaction_log import (
+    CompactionLog,
+    CompactionLogWriter,
+    LogEntry,
+    make_place_key,
+    render_log,
+)
+from gateway.state import State
+from gateway.state.conversation_traces import ConversationTraces
+from gateway.state.news import StateNews
+from gateway.state.records import Marker
+from gateway.store.keys import make_key, make_tag
+from gateway.store.memory import MemoryStore
+from gateway.store.stores import Stores, make_stores
+from tests.builders.chat import converse, make_batch, make_pivot
+from tests.builders.originals import make_search
+from tests.builders.state import make_head, make_state, make_store
+from tests.state.talk import MESSAGES, talk
+from tests.toy.shared_store import ToyServer
+
+_ONE, _OTHER = make_tag("tenant:one"), make_tag("tenant:other")
+
+
+def write_log(stores: Stores, tag: str, conversation: str) -> None:
+    """As the writer of the log does."""
+    entry = LogEntry(at_seconds=1.0, kind="summary", trigger="auto", reason="overflow")
+    log = render_log(CompactionLog(owner="o", entries=(entry,)))
+    stores.main.write(make_key(tag, "report", f"{conversation}:01"), log, keep_seconds=60)
+    stores.main.write(make_place_key(conversation), tag.encode(), keep_seconds=60)
+
+
+async def test_a_tenant_leaves_every_store_and_the_others_stay(tmp_path: Path) -> None:
+    stores = make_stores(f"disk:{tmp_path}", originals_bytes=1 << 20, named_bytes=1 << 20)
+    await stores.open()
+    for tag, conversation in ((_ONE, "aa"), (_OTHER, "bb")):
+        write_log(stores, tag, conversation)
+        for store, kind in ((stores.main, "head"), (stores.originals, "original"), (stores.named, "turn")):
+            store.write(make_key(tag, kind, "00"), b"x", keep_seconds=60)
+    assert await purge_stores(stores, _ONE) == PurgeCount(state=3, originals=1, named=1)
+    assert await stores.main.read(make_place_key("aa")) is None
+    assert await stores.main.read(make_place_key("bb")) == _OTHER.encode()
+    assert len(await stores.main.scan("")) == 3
+    assert await purge_stores(stores, _ONE) == PurgeCount()
+    await stores.close()
+
+
+_TAG = make_tag("t")
+
+
+def write_originals(stores: Stores, conversation: str, digests: list[str]) -> None:
+    """As the archive does."""
+    originals = [Original(at, 3, digest) for at, digest in enumerate(digests)]
+    removed = RemovedMessages(owner="t", created_seconds=1.0, kind="summary", originals=originals)
+    data = zlib.compress(render_removed(removed))
+    stores.originals.write(make_key(_TAG, "taken", f"{conversation}:01"), data, keep_seconds=60)
+    for digest in digests:
+        stores.originals.write(make_key(_TAG, "original", digest), b"x", keep_seconds=60)
+
+
+def write_given(stores: Stores, conversation: str, key: str) -> None:
+    """As named turns do."""
+    listed = msgspec.json.encode([key])
+    stores.named.write(make_key(_TAG, "given", f"{conversation}:{key}"), listed, keep_seconds=60)
+    stores.named.write(make_key(_TAG, "turn", key), b"x", keep_seconds=60)
+
+
+async def test_one_conversation_leaves_every_store(tmp_path: Path) -> None:
+    stores = make_stores(f"disk:{tmp_path}", originals_bytes=1 << 20, named_bytes=1 << 20)
+    await stores.open()
+    for conversation, own in (("aa", "0a"), ("bb", "0b")):
+        write_log(stores, _TAG, conversation)
+        write_originals(stores, conversation, [own, "cc"])
+        write_given(stores, conversation, own)
+        stores.main.write(make_key(_TAG, "pivot", own), b"x", keep_seconds=60)
+        stores.main.write(make_key(_TAG, "activity", conversation), b"x", keep_seconds=60)
+    traces = ConversationTraces(pivots=frozenset({"0a"}))
+    purge = ConversationPurge(tag=_TAG, conversation_id="aa", traces=traces)
+    purged = await purge_conversation(stores, purge)
+    # A pivot, what it did, an entry of the log, and the record that points to that.
+    assert (purged.count.state, purged.count.originals) == (4, 2)
+    assert [key for key, _ in await stores.main.scan("activity:")] == [make_key(_TAG, "activity", "bb")]
+    assert purged.traces == traces
+    assert await stores.main.read(make_place_key("aa")) is None
+    assert await stores.main.read(make_place_key("bb")) == _TAG.encode()
+    assert [key for key, _ in await stores.main.scan("pivot:")] == [make_key(_TAG, "pivot", "0b")]
+    left = [key.partition("}")[2] for key, _ in await stores.originals.scan("original:")]
+    assert left == ["0b", "cc"], "what both have had stays"
+    assert [key.partition("}")[2] for key, _ in await stores.named.scan("turn:")] == ["0b"]
+    assert [key.partition("}")[2] for key, _ in await stores.named.scan("given:")] == ["bb:0b"]
+    again = await purge_conversation(stores, purge)
+    assert again.count == PurgeCount()
+    await stores.close()
+
+
+_LIVE_TAG = make_tag("tenant:one")
+
+
+async def test_this_process_forgets_before_its_store_is_purged() -> None:
+    stores = Stores(main=MemoryStore(), originals=MemoryStore(), named=MemoryStore())
+    await stores.open()
+    key = make_key(_LIVE_TAG, "head", "00")
+    stores.main.write(key, b"x", keep_seconds=60)
+    news, forgotten = StateNews(stores.main.news), list[str]()
+    # What it forgets late would be written again.
+    news.listen("purge", lambda tag, _: stores.main.write(key, b"queued", keep_seconds=60))
+    news.listen("purge", lambda tag, _: forgotten.append(tag))
+    queues: list[WritesLater] = [CompactionLogWriter(stores.main, 60), OriginalsArchive(stores.main, 60)]
+    purge = LivePurge(stores, news, make_search(stores.originals), queues)
+    assert await purge.run(_LIVE_TAG) == PurgeCount(state=1)
+    assert forgotten == [_LIVE_TAG]
+    assert await stores.main.read(key) is None
+
+
+async def test_other_processes_forget_and_what_they_still_wrote_is_deleted_after_a_moment() -> None:
+    server = ToyServer()
+    here, there = server.connect(), server.connect()
+    await here.open()
+    await there.open()
+    stores = Stores(main=here, originals=MemoryStore(), named=MemoryStore())
+    key, forgotten = make_key(_LIVE_TAG, "head", "00"), list[str]()
+    StateNews(there.news).listen("purge", lambda tag, _: forgotten.append(tag))
+
+    async def settle() -> None:
+        """The other process had a write under way."""
+        await there.write_durably(key, b"late", keep_seconds=60)
+
+    log_writer, archive = CompactionLogWriter(here, 60), OriginalsArchive(stores.originals, 60)
+    search = make_search(stores.originals)
+    purge = LivePurge(stores, StateNews(here.news), search, [log_writer, archive], settle)
+    assert (await purge.run(_LIVE_TAG)).state == 1
+    assert _LIVE_TAG in forgotten
+    assert await there.read(key) is None
+
+
+# What belongs to a conversation
+
+
+_TRACED_TAG = make_tag("t")
+
+
+_FORK = converse([*MESSAGES[:3], {"role": "assistant", "content": "Another way."}, *MESSAGES[1:5]])
+
+
+async def fill(state: State) -> tuple[str, str, str]:
+    """The keys of a conversation's head, pivot and batch; another one goes on from its first messages."""
+    pivot, batch = make_pivot(talk(3), 3), make_batch(talk(3), [Mark(5)])
+    await state.pivots.save(pivot)
+    await state.pivots.save_batch_durably(batch)
+    head = make_head(talk(3), pivot=pivot.key, batches=(batch.key,), conversation="ab")
+    await state.heads.save_durably(head)
+    state.heads.hold(head)
+    other = make_pivot(_FORK, 5)
+    await state.pivots.save(other)
+    await state.heads.save_durably(make_head(_FORK, pivot=other.key, conversation="cd"))
+    return head.key, pivot.key, batch.key
+
+
+async def test_a_conversation_leaves_memory_and_others_stay() -> None:
+    state = make_state(await make_store())
+    head, _, _ = await fill(state)
+    for name, conversation in (("ab", talk(3)), ("cd", _FORK)):
+        state.histories.record("t", name, f"end of {name}", conversation)
+    marker = Marker(owner="t", key=head, length=7, auto=False, reason="manual", created_seconds=1.0)
+    state.tasks.leave_marker(marker)
+    state.pivots.activate_manual(make_pivot(talk(3), 3), None)
+    state.forget_conversation(_TRACED_TAG, "ab", state.trace("ab"))
+    assert state.heads.find(talk(3), "s") is None
+    assert state.pivots.list_on_chain(talk(3)) == []
+    assert state.histories.find("end of ab") is None and head not in state.tasks.waiting
+    assert len(state.pivots.list_on_chain(_FORK)) == 1
+    assert state.histories.find("end of cd") is not None
+
+
+async def test_a_tenants_heads_are_forgotten_also_those_that_wait_to_be_written() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    heads.save(make_head(talk(3)))
+    await heads.save_durably(make_head(talk(2)))
+    heads.forget(make_tag("u"))
+    assert heads.find(talk(3), "s") is not None
+    heads.forget(make_tag("t"))
+    assert heads.find(talk(3), "s") is None and not heads.is_durable("c", None, ())
+    await store.purge(make_tag("t"))
+    heads.flush()
+    assert await store.scan("head:") == []
+
+
+async def test_a_tenants_pivots_are_forgotten() -> None:
+    pivots = make_state(await make_store()).pivots
+    made, head = make_pivot(talk(5), 3, is_manual=True), make_head(talk(5))
+    await pivots.save(made)
+    pivots.forget(make_tag("u"))
+    assert pivots.list_on_chain(talk(5)) == [made]
+    pivots.forget(make_tag("t"))
+    assert pivots.list_on_chain(talk(5)) == []
+    assert pivots.apply_manual(talk(5), head) == head
+
+
+# Work under way
+
+
+_RESULT = CompactionResult(Rejected("toy"), 1)
+
+
+async def _compact(gate: asyncio.Event) -> CompactionResult:
+    await gate.wait()
+    return _RESULT
+
+
+async def test_what_is_made_for_a_deleted_conversation_is_cancelled() -> None:
+    running, gate = RunningCompactions(Slots(2, 2)), asyncio.Event()
+
+    async def digest() -> bool:
+        return await gate.wait()
+
+    async def run() -> ManualOutcome:
+        await gate.wait()
+        return NothingToCompact()
+
+    gone: list[asyncio.Task[Any]] = []
+    stays: list[asyncio.Task[Any]] = []
+    for name, tasks in (("c", gone), ("d", stays)):
+        compacting = asyncio.create_task(_compact(gate))
+        digesting, by_hand = asyncio.create_task(digest()), asyncio.create_task(run())
+        place = running.slots.place("t", is_awaited=True)
+        running.add(RunningCompaction("t", name, name, 2, place, compacting))
+        running.add_digest(name, RunningDigest(name, digesting))
+        running.add_manual(name, ManualRun(name, by_hand))
+        tasks += [compacting, digesting, by_hand]
+    running.cancel_conversation("c")
+    await asyncio.wait(gone)
+    assert all(task.cancelled() for task in gone)
+    assert not any(task.done() for task in stays)
+    gate.set()
+    await asyncio.gather(*stays)
