@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from gateway.compaction.answered_heads import name_prefix
-from gateway.compaction.rent import is_compaction_due, update_ledger
+from gateway.compaction.rent import is_compaction_due
 from gateway.compaction.summary_limiter import SummaryLimiter
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
@@ -81,16 +81,6 @@ def pivots_of(parts: CompactionParts, received: Received) -> list[int]:
     return [at for at in range(1, len(chain)) if parts.state.pivots.find(chain[at].hex()) is not None]
 
 
-async def test_growth_is_measured_between_two_answers() -> None:
-    async with compaction_parts() as parts:
-        before = head_of(_SHORT, prompt_tokens=600, output_tokens=0)
-        head = parts.compactor.record_response(turn_of(_RECEIVED, head=before), make_plan(), Usage(1_000, 0))
-        untold = parts.compactor.record_response(
-            turn_of(_RECEIVED, head=replace(before, growth_tokens=70.0)), make_plan(), None
-        )
-    assert (head.growth_tokens, untold.growth_tokens) == (400.0, 70.0)
-
-
 @pytest.mark.parametrize(
     ("usage", "plan", "is_stored"),
     [
@@ -137,26 +127,6 @@ async def test_a_store_that_cannot_be_written_holds_no_request_back(
         prefix = name_prefix(parts.state, turn, plan)
         assert not parts.state.heads.is_durable(turn.conversation_id, *prefix)
     assert "background task failed" not in caplog.text
-
-
-async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_for_it() -> None:
-    """The background may take one of two places here."""
-    others = [receive(14, chars) for chars in (4_000, 4_100, 4_200)]
-    turns = [turn_of(received) for received in others]
-    async with compaction_parts(most_summaries=(2, 2)) as parts:
-        async with parts.slots.place("other", is_awaited=True):
-            tasks = [
-                parts.compactor.start(turn, make_situation(received), make_cut(9), _REQUEST)
-                for turn, received in zip(turns, others, strict=True)
-            ]
-            await asyncio.sleep(0)
-            assert (parts.slots.taken, parts.slots.waiting) == (1, 3)
-            urgent = replace(_REQUEST, reason=CompactionReason.HARD_THRESHOLD, is_awaited=True)
-            again = parts.compactor.start(turns[2], make_situation(others[2]), make_cut(9), urgent)
-            assert again is tasks[2]
-            assert (await tasks[2]).pivot is not None
-            assert not tasks[0].done() and not tasks[1].done()
-        assert all([(await task).pivot is not None for task in tasks])
 
 
 @pytest.mark.parametrize(
@@ -211,14 +181,6 @@ async def test_one_chain_has_one_compaction_at_a_time() -> None:
         await settle(parts)
         assert pivots_of(parts, _RECEIVED) == [9]
         assert parts.compactor.find_running(turn) is None
-
-
-async def test_another_tenant_has_its_own() -> None:
-    other = turn_of(_RECEIVED)
-    other = structs.replace(other, tenant=replace(other.tenant, id="other"))
-    async with compaction_parts() as parts:
-        parts.compactor.start(turn_of(_RECEIVED), make_situation(_RECEIVED), make_cut(9), _REQUEST)
-        assert parts.compactor.find_running(other) is None
 
 
 async def test_a_request_waits_only_for_a_pivot_that_it_could_use() -> None:
@@ -355,15 +317,7 @@ async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_coun
 # By hand
 
 
-_ASKED = receive(8)
-
-
 _ROOMY = Limits(context=200_000)
-
-
-def asked(policy: Policy = SUMMARIZING) -> Turn:
-    """A turn whose request was answered; far below its thresholds."""
-    return turn_of(_ASKED, policy, _ROOMY)
 
 
 def command(policy: Policy = SUMMARIZING) -> Turn:
@@ -389,21 +343,6 @@ async def test_a_command_runs_once_even_after_a_restart() -> None:
     assert isinstance(outcome, Compacted)
 
 
-async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command() -> None:
-    """A client that still wants the response to its command sends it again."""
-    for turn, has_marker in ((asked(), True), (command(), False)):
-        store = await make_store()
-        async with compaction_parts(store=store) as parts:
-            parts.manual.compact(turn, "")
-            while parts.compactor.find_running(turn) is None:
-                await asyncio.sleep(0)
-            await parts.compactor.close()
-        async with compaction_parts(store=store) as parts:
-            conversation = turn.received.conversation
-            await look_for_marker(parts.state, conversation)
-            assert (await parts.state.tasks.take("t", conversation.key.hex()) is not None) is has_marker
-
-
 # Clients that continue nothing
 
 
@@ -417,11 +356,6 @@ def receive_part(number: int, turns: int = 2) -> Received:
 
 def unknown(number: int, **fields: Any) -> Turn:
     return make_turn(receive_part(number), is_unrecognized=True, **fields)
-
-
-def continued(number: int, turns: int, **fields: Any) -> Turn:
-    """The turn after one with two turns less."""
-    return make_turn(receive_part(number, turns), head=head_of(receive_part(number, turns - 1)), **fields)
 
 
 def answer(limiter: SummaryLimiter, turn: Turn) -> None:
@@ -442,17 +376,6 @@ def test_two_unknown_histories_get_their_summaries_and_then_every_tenth_gets_one
     assert {number: calls[number] for number in range(2, 32) if calls[number]} == {10: 1, 20: 1, 30: 1}
 
 
-def test_a_conversation_that_is_continued_three_times_ends_the_limit() -> None:
-    limiter = SummaryLimiter()
-    for number in range(5):
-        answer(limiter, unknown(number))
-    answer(limiter, continued(4, 3))
-    answer(limiter, continued(4, 4))
-    assert limiter.count_calls(unknown(9)) == 0
-    answer(limiter, continued(4, 5))
-    assert [ask(limiter, unknown(number)) for number in range(9, 12)] == [_MOST, _MOST, 0]
-
-
 # When it is due
 
 
@@ -463,20 +386,6 @@ _FRUGAL = replace(SUMMARIZING, economy=1.0)
 
 
 _RICH = BranchLedger(rent_tokens=1e6, base_tokens=2_000.0, reply_tokens=100.0)
-
-
-def test_later_responses_pay_rent_until_a_pivot_takes_effect() -> None:
-    head = head_of(receive(13), ledger=replace(_RICH, rent_tokens=5.0))
-    turn = turn_of(_TALK, head=head)
-    assert update_ledger(turn, make_plan(), Usage(3_000, 100), 0.0).rent_tokens == 5.0 + 1_000
-    pivot = make_pivot(_TALK.conversation, 9)
-    after = update_ledger(turn, make_plan(pivot), Usage(3_000, 100), 0.0)
-    assert (after.rent_tokens, after.base_tokens, after.pivot) == (0.0, 3_000.0, pivot.key)
-    # The same summary under another key has changed nothing.
-    copy = replace(pivot, key="cd", origin=pivot.key)
-    copied = turn_of(_TALK, head=replace(head, ledger=after))
-    assert update_ledger(copied, make_plan(copy), Usage(4_000, 100), 0.0).rent_tokens == 1_000.0
-    assert update_ledger(turn, make_plan(), None, 9.0) == replace(head.ledger or _RICH, answered_seconds=9.0)
 
 
 @pytest.mark.parametrize(

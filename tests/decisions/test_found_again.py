@@ -1,29 +1,24 @@
 """Histories that clients cleared or trimmed are found again, and never those of another conversation."""
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace as replace_fields
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations import cleared_results, trimmed_histories
 from gateway.conversations.recognizer import Received
-from gateway.conversations.turn import Turn
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.cleared_results import PLACEHOLDERS
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Pivot, find_eligible_pivots
+from gateway.core.history.pivot import Pivot
 from gateway.core.history.trimmed import HistorySource
-from gateway.core.sizing.usage import Usage
 from gateway.state import State
 from gateway.state.trip import Trip
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import JSON, conversations, make_pivot, make_plan, make_turn, read, render
-from tests.builders.pipeline import Pipeline, running_pipeline
+from tests.builders.chat import JSON, conversations, make_pivot, make_turn, read, render
 from tests.builders.state import make_head as make_plain_head
 from tests.builders.state import make_state, make_store
 from tests.builders.trimmed import say
@@ -233,57 +228,6 @@ async def test_an_active_pivot_always_stands_for_the_messages_that_it_covers(
 
 
 # Trimmed
-
-
-async def build(pipeline: Pipeline, messages: list[JSON], **fields: Any) -> Turn:
-    """Of a client that names its session: a short run of messages is a proof."""
-    body = json.dumps({"model": "toy", "messages": messages} | fields).encode()
-    return await pipeline.build(body, more=[("x-gateway-session", "s")])
-
-
-async def answer_trimmed(
-    pipeline: Pipeline, messages: list[JSON], pivot: Pivot | None = None, **fields: Any
-) -> Turn:
-    """A turn whose response is recorded."""
-    turn = await build(pipeline, messages, **fields)
-    if pivot is not None:
-        await pipeline.state.pivots.save(pivot)
-    pipeline.compactor.record_response(turn, make_plan(pivot), Usage(50, 5))
-    return turn
-
-
-async def test_another_conversation_with_the_same_messages_before_it_gets_no_pivot_of_it() -> None:
-    """Both share a task and boilerplate; then each goes its own way, and their clients drop what is old."""
-    shared = say(10, "same")
-    first, second = [*shared, *say(6, "a")[1:]], [*shared, *say(6, "b")[1:]]
-    async with running_pipeline() as pipeline:
-        turn = await build(pipeline, first)
-        pivot = make_pivot(turn.received.conversation, len(shared) + 4, opening="Task same")
-        await answer_trimmed(pipeline, first, pivot)
-        for keeps in (len(second), 40, 24, 12):
-            other = await build(pipeline, [*second[-keeps:], *say(1, "c")[1:]])
-            assert other.head is None
-            assert find_eligible_pivots(other.received.conversation, [pivot]) == []
-
-
-async def test_a_request_that_is_not_kept_any_more_is_not_taken_for_an_older_one_of_another() -> None:
-    """Both share what was said at first, and the other one has stopped there."""
-    shared = say(8, "same")
-    first, second = [*say(3, "a"), *shared[1:]], [*say(4, "b"), *shared[1:]]
-    sent = [*shared[1:], *say(3, "c")[1:]]
-    async with running_pipeline() as pipeline:
-        await answer_trimmed(pipeline, first)
-        assert (await build(pipeline, sent)).head is not None
-        last = await answer_trimmed(pipeline, [*second, *say(2, "c")[1:]])
-        key = trimmed_histories.record(pipeline.state, last)
-        assert key is not None
-        pipeline.compactor.record_response(
-            replace_fields(await build(pipeline, say(9, "d")), conversation_id=last.conversation_id),
-            make_plan(None),
-            Usage(50, 5),
-        )
-        assert pipeline.state.histories.find(key) is None
-        assert (await build(pipeline, sent)).head is None
 
 
 async def resume(state: State, sent: Received, source: HistorySource | None) -> Received | None:

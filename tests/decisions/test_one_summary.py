@@ -4,11 +4,9 @@ import asyncio
 
 from msgspec import structs
 
-from gateway.compaction.job import EDITED
-from gateway.compaction.leadership import ELSEWHERE
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import Compacted, ManualOutcome
-from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
@@ -31,9 +29,6 @@ from tests.builders.state import look_for_marker
 from tests.toy.running import wait_until
 
 _LONGER = receive(16)
-
-
-_BACKGROUND = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
 # A leader looks at its lease all the time.
@@ -70,14 +65,6 @@ async def test_another_branch_does_not_wait() -> None:
         first = await group.one.start_calling()
         assert (await group.other.start(read(render(other)))).pivot is not None
         assert not first.done() and group.other.calls == 1
-
-
-async def test_in_the_background_nothing_waits_for_another_process() -> None:
-    async with processes() as group:
-        await group.one.start_calling()
-        result = await group.other.start(request=_BACKGROUND)
-        assert result == CompactionResult(ELSEWHERE, 0)
-        assert (group.other.calls, group.other.parts.memory.used_bytes) == (0, 0)
 
 
 async def test_when_the_leader_stops_another_process_takes_over_at_once() -> None:
@@ -139,15 +126,6 @@ async def test_a_summary_that_failed_is_not_tried_again_by_those_who_waited() ->
         # A later request does try.
         assert (await group.other.start()).failure == "status 403"
         assert group.other.calls == 1
-
-
-async def test_a_pivot_that_the_request_cannot_use_does_not_take_the_place_of_its_own() -> None:
-    """It covers the open group, which the model has not answered yet."""
-    async with processes() as group:
-        received = RECEIVED.conversation
-        await group.one.parts.state.pivots.save(make_pivot(received, len(received.messages)))
-        pivot = (await group.other.start()).pivot
-        assert pivot is not None and pivot.covers == 9
 
 
 async def test_a_digest_that_a_client_got_meanwhile_is_replaced_by_the_summary() -> None:
@@ -267,27 +245,6 @@ async def summarize(parts: CompactionParts, covers: int = 5, base: Pivot | None 
     result = await parts.job.compact(_TURN, _SITUATION, make_cut(covers, base), _SOFT)
     assert result.pivot is not None
     return result.pivot
-
-
-async def edit(parts: CompactionParts, pivot: Pivot, text: str, based_on: int | None = None) -> Pivot:
-    edited = await parts.editor.edit(_TURN, pivot.key, text, based_on)
-    assert isinstance(edited, Pivot)
-    return edited
-
-
-async def test_a_compaction_of_another_process_is_thrown_away_too() -> None:
-    async with processes() as group:
-        pivot = await summarize(group.one.parts)
-        assert await group.other.parts.state.pivots.load("t", pivot.key) == pivot
-        calls = group.one.calls
-        group.one.parts.model.gate.clear()
-        cut = make_cut(9, pivot)
-        making = asyncio.create_task(group.one.parts.job.compact(_TURN, _SITUATION, cut, _SOFT))
-        await wait_until(lambda: group.one.calls > calls)
-        edited = await edit(group.other.parts, pivot, "A person knows better.")
-        group.one.parts.model.gate.set()
-        assert (await making).outcome is EDITED
-        assert await group.one.parts.state.pivots.load("t", pivot.key) == edited
 
 
 async def test_of_two_processes_that_edit_one_version_one_is_refused() -> None:

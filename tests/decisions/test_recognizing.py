@@ -1,12 +1,9 @@
 """Whatever was read before, a body gives the conversation that it gives when it is read alone."""
 
-import asyncio
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.chat import CHAT
@@ -144,13 +141,17 @@ def test_a_continuation_is_checked_as_strictly_as_a_whole_body(added: bytes) -> 
 
 
 @given(conversations())
-def test_two_tenants_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
+def test_two_tenants_or_two_formats_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
     recognizer = make_recognizer()
     mine = recognizer.recognize("t", CHAT, render(messages)).conversation
-    theirs = recognizer.recognize("u", CHAT, render(messages)).conversation
-    assert set(mine.chain).isdisjoint(theirs.chain)
-    keys = {message.key for message in (*mine.leading, *mine.messages)}
-    assert keys.isdisjoint(message.key for message in (*theirs.leading, *theirs.messages))
+    plain = render([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
+    others = [recognizer.recognize("u", CHAT, render(messages)).conversation]
+    assert set(mine.chain).isdisjoint(others[0].chain)
+    others += [recognizer.recognize("t", each, plain).conversation for each in (CHAT, MESSAGES)]
+    assert set(others[1].chain).isdisjoint(others[2].chain)
+    for one, other in ((mine, others[0]), (others[1], others[2])):
+        keys = {message.key for message in (*one.leading, *one.messages)}
+        assert keys.isdisjoint(message.key for message in (*other.leading, *other.messages))
 
 
 def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
@@ -159,19 +160,6 @@ def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
     first, second = (recognizer.recognize("t", CHAT, render(talk)).conversation for talk in talks)
     assert first.chain == second.chain
     assert first.leading != second.leading
-
-
-@given(st.data())
-@examples(20, exhaustive=20)
-def test_the_memory_stays_within_its_bounds_under_any_load(data: st.DataObject) -> None:
-    bounds = data.draw(st.sampled_from([0, 2_000, 20_000])), data.draw(st.sampled_from([0, 2_000, 20_000]))
-    recognizer = make_recognizer(*bounds)
-    for number in range(data.draw(st.integers(1, 60))):
-        talk = [{"role": "user", "content": f"{number % 7} " * 40}] * data.draw(st.integers(1, 9))
-        body = render([*talk, {"role": "user", "content": str(number)}])
-        assert_same(recognizer.recognize("t", CHAT, body), body)
-        assert recognizer.bodies_bytes <= bounds[0]
-        assert recognizer.facts_bytes <= bounds[1]
 
 
 @given(messages_conversations.conversations(min_turns=2), frames())
@@ -223,23 +211,3 @@ def test_a_client_that_drops_reasoning_stays_in_its_conversation(items: list[dic
     bare = [render_message(item) for item in plain]
     whole = responses.read(responses.render_body(sent)).conversation
     assert responses.read(responses.render_body(bare)).conversation.chain == whole.chain
-
-
-# So much is read in a thread.
-_MUCH: JSON = {"role": "user", "content": "long " * 15_000}
-
-
-@examples(20, exhaustive=200)
-@given(conversations(max_turns=3), st.data())
-def test_what_is_read_in_a_thread_is_what_is_read_at_once(messages: list[JSON], data: st.DataObject) -> None:
-    async def read_all() -> None:
-        recognizer, lanes = make_recognizer(), Lanes()
-        talk = [_MUCH, *messages]
-        for number in range(4):
-            body = render(talk)
-            assert_same(await recognizer.recognize_in(lanes, "t", CHAT, body), body)
-            more = {**_MUCH, "content": f"{number} {_MUCH['content']}"} if number % 2 else _REPLY
-            talk = [*changed(data, talk), more]
-        lanes.close()
-
-    asyncio.run(read_all())

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
-from gateway.bounds.slots import Place, Slots
 from gateway.core.errors import RequestRefused
 from gateway.lru import Lru
 
@@ -165,105 +163,6 @@ async def gates(lanes: Lanes) -> AsyncIterator[list[GatedWork]]:
 def _open(gates: list[GatedWork]) -> None:
     for gate in gates:
         gate.may_end.set()
-
-
-@pytest.mark.parametrize("size_bytes", [_SMALL_WORK, _MIDDLE])
-@pytest.mark.parametrize("owner", ["first", "second"])
-async def test_smaller_work_ends_while_huge_work_runs(lanes: Lanes, owner: str, size_bytes: int) -> None:
-    gate = GatedWork()
-    huge = [asyncio.create_task(lanes.run("first", _HUGE, gate.work)) for _ in range(4)]
-    await gate.has_begun()
-    assert await lanes.run(owner, size_bytes, int, "7") == 7
-    gate.may_end.set()
-    await asyncio.gather(*huge)
-
-
-@pytest.mark.parametrize(("thread", "size_bytes"), [(0, _HUGE), (1, _MIDDLE), (2, _SMALL_WORK)])
-async def test_owners_take_turns_however_much_one_of_them_brings(
-    lanes: Lanes, gates: list[GatedWork], thread: int, size_bytes: int
-) -> None:
-    order: list[str] = []
-    waiting = [
-        asyncio.create_task(lanes.run(name[0], size_bytes, order.append, name))
-        for name in ("a1", "a2", "a3", "b1", "c1", "a4", "b2")
-    ]
-    await asyncio.sleep(0)
-    # One thread does all of it, one after the other.
-    gates[thread].may_end.set()
-    await asyncio.gather(*waiting)
-    assert order == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
-
-
-# Places for summaries
-
-
-class Workers:
-    """Work that begins when its turn comes and ends when it is told to. begun: the names, in order."""
-
-    def __init__(self, slots: Slots) -> None:
-        self.slots = slots
-        self.begun: list[str] = []
-        self.places: dict[str, Place] = {}
-        self._ends: dict[str, asyncio.Event] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    async def add(self, *names: str, is_awaited: bool = False) -> None:
-        """A name is its owner's letter and a number."""
-        for name in names:
-            self.places[name] = self.slots.place(name[0], is_awaited=is_awaited)
-            self._ends[name] = asyncio.Event()
-            self._tasks[name] = asyncio.create_task(self._work(name))
-            await asyncio.sleep(0)
-
-    async def end(self, *names: str) -> None:
-        for name in names:
-            self._ends[name].set()
-            await self._tasks[name]
-            await asyncio.sleep(0)
-
-    async def cancel(self, *names: str) -> None:
-        for name in names:
-            self._tasks[name].cancel()
-        await asyncio.gather(*(self._tasks[name] for name in names), return_exceptions=True)
-        await asyncio.sleep(0)
-
-    async def _work(self, name: str) -> None:
-        async with self.places[name]:
-            self.begun.append(name)
-            await self._ends[name].wait()
-
-
-@asynccontextmanager
-async def working(most: int, most_per_owner: int) -> AsyncIterator[Workers]:
-    workers = Workers(Slots(most, most_per_owner))
-    yield workers
-    await workers.cancel(*workers.places)
-    assert (workers.slots.taken, workers.slots.waiting) == (0, 0)
-
-
-async def test_what_a_client_waits_for_goes_first_and_finds_a_place_kept() -> None:
-    async with working(4, 4) as workers:
-        await workers.add("a1", "a2", "a3", "a4")
-        assert workers.begun == ["a1", "a2", "a3"]
-        await workers.add("b1", "b2", is_awaited=True)
-        assert workers.begun[3:] == ["b1"]
-        await workers.end("b1")
-        assert workers.begun[4:] == ["b2"]
-        await workers.end("b2", "a1")
-        assert workers.begun[5:] == ["a4"]
-
-
-async def test_a_cancelled_place_is_free_again() -> None:
-    async with working(1, 1) as workers:
-        await workers.add("a1", "b1", "c1")
-        await workers.cancel("b1")
-        await workers.cancel("a1")
-        assert workers.begun == ["a1", "c1"]
-        # Its turn comes at the moment in which it is cancelled.
-        await workers.add("d1", "e1")
-        workers.places["d1"].hurry()
-        await asyncio.gather(workers.end("c1"), workers.cancel("d1"))
-        assert workers.begun[2:] == ["e1"]
 
 
 # Caches

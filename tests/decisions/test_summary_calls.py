@@ -95,17 +95,6 @@ async def test_a_summary_above_its_cap_is_accepted_if_there_is_room(spare_tokens
     assert (result.calls, result.failure) == (calls, "" if spare_tokens else "over its cap")
 
 
-@pytest.mark.parametrize("status", [401, 403, 429])
-async def test_a_call_that_would_be_refused_again_is_not_repeated(status: int) -> None:
-    result, calls = await run(refuse(status, "no"), _GOOD)
-    assert (result.failure, len(calls)) == (f"status {status}", 1)
-
-
-async def test_a_server_error_is_retried() -> None:
-    result, calls = await run(refuse(500, "oops"), _GOOD)
-    assert result.pivot is not None and len(calls) == 2
-
-
 async def test_after_a_prompt_that_was_too_long_the_next_one_is_shorter() -> None:
     too_long = refuse(400, "This model's maximum context length is 3000 tokens.")
     result, (first, second) = await run(too_long, _GOOD)
@@ -296,17 +285,6 @@ async def test_a_digest_is_summarized_again_from_the_originals() -> None:
     assert "Quotes." not in prompt_of(call.call)
 
 
-async def test_upstreams_count_of_one_prompt_sizes_the_next() -> None:
-    async with compaction_parts() as parts:
-        turn = turn_of(_QUOTED, limits=Limits(context=64_000))
-        first = await fit_call(parts, turn)
-        assert first is not None
-        parts.builder.learn(first, 3 * first.raw_tokens)
-        second = await fit_call(parts, turn)
-    assert second is not None and second.raw_tokens == first.raw_tokens
-    assert 3 * first.raw_tokens < second.prompt_tokens < 3.5 * first.raw_tokens
-
-
 def other_upstream(*formats: Literal["chat", "messages"]) -> Mapping[str, UpstreamSettings]:
     own = turn_of(_QUOTED).upstream
     other = replace(
@@ -372,11 +350,6 @@ async def test_the_cache_of_other_tools_or_of_another_model_is_not_this_ones() -
         head.scope = "another"
 
     assert await fit_ride(prepare=prepare) is None
-
-
-@pytest.mark.parametrize("purpose", ["summary", "title"])
-async def test_side_calls_of_the_client_are_not_ridden(purpose: str) -> None:
-    assert await fit_ride(turn_with(purpose=purpose)) is None
 
 
 async def test_a_digest_and_a_pivot_that_was_never_sent_are_not_ridden_on() -> None:

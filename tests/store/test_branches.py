@@ -103,16 +103,6 @@ async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_ca
     assert after.is_durable("c", "aa", ("bb",))
 
 
-async def test_a_head_that_lingers_does_not_take_the_place_of_a_durable_one() -> None:
-    store = await make_store()
-    heads = make_state(store).heads
-    heads.save(make_head(talk(3)))
-    await heads.save_durably(make_head(talk(3), pivot="aa"))
-    heads.flush()
-    found = await make_state(store).heads.load("t", talk(3), "s")
-    assert found is not None and found.pivot == "aa"
-
-
 async def open_shared(server: ToyServer) -> SharedStore:
     store = server.connect()
     await store.open()
@@ -132,18 +122,6 @@ async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
     now[0] = 4_000.0
     later = make_state(await open_shared(server)).heads
     assert await later.load("t", talk(5), "s") == lasting
-
-
-async def test_the_head_of_another_process_that_names_something_else_wins_as_a_whole() -> None:
-    server = ToyServer()
-    one, other = [await open_shared(server) for _ in range(2)]
-    here, there = make_state(one).heads, make_state(other).heads
-    here.save(make_head(talk(3), pivot="aa", batches=("bb",)))
-    await asyncio.sleep(0.001)
-    there.save(make_head(talk(3), pivot="cc", prompt_tokens=5))
-    await asyncio.sleep(0.001)
-    found = await here.load("t", talk(4), "s")
-    assert found is not None and (found.pivot, found.batches, found.prompt_tokens) == ("cc", (), 5)
 
 
 async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_to_be_looked_at() -> None:

@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import diskcache
@@ -147,13 +147,6 @@ def get_mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.fixture
-def no_umask() -> Iterator[None]:
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
 async def refuse(directory: Path, match: str) -> None:
     """Opens a store there, which must fail and change nothing."""
     before = describe(directory)
@@ -163,16 +156,6 @@ async def refuse(directory: Path, match: str) -> None:
     assert "\n" not in str(refused.value) and str(directory) in str(refused.value)
     assert describe(directory) == before
     assert find_quarantined(directory) == []
-
-
-@pytest.mark.parametrize("name", ["thesis.txt", "cache.db", "ab", "originals", ".git"])
-async def test_a_directory_that_holds_anything_else_is_refused_and_stays_as_it_is(
-    tmp_path: Path, name: str
-) -> None:
-    directory = tmp_path / "home"
-    directory.mkdir(mode=0o755)
-    (directory / name).write_text("precious")
-    await refuse(directory, name)
 
 
 async def test_a_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
@@ -208,25 +191,6 @@ async def test_a_link_in_place_of_a_file_of_ours_is_not_followed(tmp_path: Path,
     (directory / name).symlink_to(precious)
     await refuse(directory, name)
     assert precious.read_text() == "precious"
-
-
-@pytest.mark.usefixtures("no_umask")
-@pytest.mark.parametrize("exists", [True, False])
-async def test_directory_and_files_are_private_whatever_the_umask(tmp_path: Path, exists: bool) -> None:
-    directory = tmp_path / "a" / "store"
-    if exists:
-        directory.mkdir(parents=True, mode=0o775)
-    async with opened(directory) as store:
-        await store.write_durably("head:1", b"1", keep_seconds=60)
-        names = {path.name: get_mode(path) for path in directory.iterdir()}
-        assert names == dict.fromkeys(("cache.db", "cache.db-wal", "cache.db-shm", MARK_NAME), 0o600)
-        assert get_mode(directory) == 0o700
-
-
-async def test_a_fresh_volume_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "lost+found").mkdir()
-    async with opened(tmp_path) as store:
-        await store.write_durably("head:1", b"1", keep_seconds=60)
 
 
 async def test_of_a_damaged_store_only_its_own_files_are_moved(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.store import StoreError
-from gateway.store.memory import MemoryStore
 from gateway.store.record import parse_record, render_record
 from tests.store.clock import Clock
 from tests.store.directory import (
@@ -263,16 +262,3 @@ def test_a_torn_or_altered_record_is_none(key: str, payload: bytes, data: st.Dat
 def test_a_record_under_another_key_is_none(key: str, payload: bytes) -> None:
     assert parse_record(key + "x", render_record(key, payload)) is None
     assert parse_record(key, render_record(key + "x", payload)) is None
-
-
-# In memory
-
-
-async def test_the_least_recently_used_records_are_dropped_first() -> None:
-    store = MemoryStore(max_bytes=3 * 1_400)
-    await store.open()
-    for number in range(3):
-        store.write(f"head:{number}", bytes(1_000), keep_seconds=60)
-    assert await store.read("head:0") is not None
-    store.write("head:3", bytes(1_000), keep_seconds=60)
-    assert [key for key, _ in await store.scan("head:")] == ["head:0", "head:2", "head:3"]

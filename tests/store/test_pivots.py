@@ -4,7 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.versions import edit_pivot
@@ -16,9 +19,9 @@ from gateway.state.trip import Trip
 from gateway.store import Store, StoreError
 from gateway.store.leases import Lease
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import converse, make_batch, make_pivot
+from tests.builders.chat import JSON, conversations, converse, make_batch, make_pivot, read, render
 from tests.builders.state import make_head, make_state, make_store, stored_key
-from tests.state.talk import talk
+from tests.state.talk import TURN, talk
 from tests.toy.running import wait_until
 from tests.toy.shared_store import ToyServer
 
@@ -28,6 +31,32 @@ async def connect(server: ToyServer) -> State:
     store = server.connect()
     await store.open()
     return make_state(store)
+
+
+@given(conversations(min_turns=2), st.data())
+async def test_a_pivot_and_a_head_are_found_by_histories_that_begin_with_what_they_stand_for(
+    messages: list[JSON], data: st.DataObject
+) -> None:
+    """And by no other: not if one message differs, not by a shorter one, and not for another tenant."""
+    made = read(render(messages)).conversation
+    leading, covers = len(made.leading), data.draw(st.integers(1, len(made.messages)))
+    store = await make_store()
+    await make_state(store).pivots.save(make_pivot(made, covers))
+    await make_state(store).heads.save_durably(make_head(made, length=covers))
+    sent = list(messages)
+    at = data.draw(st.one_of(st.none(), st.integers(leading, len(messages) - 1)))
+    if at is not None:
+        sent[at] = {**sent[at], "x-changed": 1}
+    sent = [*sent[: data.draw(st.integers(leading, len(sent)))], *TURN]
+    begins = sent[leading : leading + covers] == messages[leading : leading + covers]
+    for owner in ("t", "u"):
+        asked, state = read(render(sent), owner).conversation, make_state(store)
+        trip = Trip(store)
+        state.pivots.ask_newest(trip, owner, asked, is_known=False)
+        await trip.run()
+        found = state.pivots.list_on_chain(asked)
+        assert bool(found) == (owner == "t" and begins and covers <= find_open_group(asked))
+        assert (await state.heads.load(owner, asked, "s") is not None) == (owner == "t" and begins)
 
 
 async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
@@ -58,23 +87,6 @@ async def test_after_a_restart_the_newest_pivot_and_the_one_that_a_head_names_ar
     assert after.lacks(head)
     assert await look(store, after, "t", head) == [named, newest]
     assert not after.lacks(head)
-
-
-async def test_what_is_in_use_is_written_again_where_the_store_has_lost_it() -> None:
-    server = ToyServer()
-    store = server.connect()
-    await store.open()
-    pivots = make_state(store).pivots
-    pivot, batch = make_pivot(talk(5), 3), make_batch(talk(2), [Mark(1)])
-    await pivots.secure(pivot, [batch])
-    written = dict(server.records)
-    assert len(written) == 2
-    server.records.clear()
-    await pivots.secure(pivot, [batch])
-    assert not server.records
-    await store.mend()
-    await pivots.secure(pivot, [batch])
-    assert server.records.keys() == written.keys()
 
 
 async def test_of_two_pivots_that_were_made_apart_the_one_that_was_stored_first_is_used() -> None:
@@ -244,18 +256,6 @@ async def edit(state: State, pivot: Pivot, text: str) -> Pivot:
     async with state.edits.hold(pivot.owner, [pivot.key]) as leases:
         assert await state.edits.save(leases[pivot.key], pivot, edited)
     return edited
-
-
-async def test_both_versions_survive_a_restart() -> None:
-    store = await make_store()
-    state = make_state(store)
-    await state.pivots.save(_PIVOT)
-    edited = await edit(state, _PIVOT, "By a person.")
-    assert state.pivots.find(_PIVOT.key) == edited
-    later = make_state(store)
-    assert await later.pivots.load("t", _PIVOT.key) == edited
-    versions = await later.edits.load_versions("t", _PIVOT.key)
-    assert [each.text for each in versions.versions] == [_PIVOT.summary]
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

@@ -1,11 +1,8 @@
 """A purge: nothing of a tenant or a conversation stays, nothing comes back, and others keep theirs."""
 
 import asyncio
-import zlib
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from gateway.bounds.slots import Slots
 from gateway.compaction.running import ManualRun, RunningCompaction, RunningCompactions, RunningDigest
@@ -14,8 +11,6 @@ from gateway.core.compaction.request import CompactionResult
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Mark
 from gateway.originals.archive import OriginalsArchive
-from gateway.originals.removed import Original, RemovedMessages, render_removed
-from gateway.purge.conversation import ConversationPurge, purge_conversation
 from gateway.purge.live import LivePurge, WritesLater
 from gateway.purge.stored import PurgeCount, purge_stores
 from gateway.reporting.compaction_log import (
@@ -26,7 +21,6 @@ from gateway.reporting.compaction_log import (
     render_log,
 )
 from gateway.state import State
-from gateway.state.conversation_traces import ConversationTraces
 from gateway.state.news import StateNews
 from gateway.state.records import Marker
 from gateway.store.keys import make_key, make_tag
@@ -61,54 +55,6 @@ async def test_a_tenant_leaves_every_store_and_the_others_stay(tmp_path: Path) -
     assert await stores.main.read(make_place_key("bb")) == _OTHER.encode()
     assert len(await stores.main.scan("")) == 3
     assert await purge_stores(stores, _ONE) == PurgeCount()
-    await stores.close()
-
-
-_TAG = make_tag("t")
-
-
-def write_originals(stores: Stores, conversation: str, digests: list[str]) -> None:
-    """As the archive does."""
-    originals = [Original(at, 3, digest) for at, digest in enumerate(digests)]
-    removed = RemovedMessages(owner="t", created_seconds=1.0, kind="summary", originals=originals)
-    data = zlib.compress(render_removed(removed))
-    stores.originals.write(make_key(_TAG, "taken", f"{conversation}:01"), data, keep_seconds=60)
-    for digest in digests:
-        stores.originals.write(make_key(_TAG, "original", digest), b"x", keep_seconds=60)
-
-
-def write_given(stores: Stores, conversation: str, key: str) -> None:
-    """As named turns do."""
-    listed = msgspec.json.encode([key])
-    stores.named.write(make_key(_TAG, "given", f"{conversation}:{key}"), listed, keep_seconds=60)
-    stores.named.write(make_key(_TAG, "turn", key), b"x", keep_seconds=60)
-
-
-async def test_one_conversation_leaves_every_store(tmp_path: Path) -> None:
-    stores = make_stores(f"disk:{tmp_path}", originals_bytes=1 << 20, named_bytes=1 << 20)
-    await stores.open()
-    for conversation, own in (("aa", "0a"), ("bb", "0b")):
-        write_log(stores, _TAG, conversation)
-        write_originals(stores, conversation, [own, "cc"])
-        write_given(stores, conversation, own)
-        stores.main.write(make_key(_TAG, "pivot", own), b"x", keep_seconds=60)
-        stores.main.write(make_key(_TAG, "activity", conversation), b"x", keep_seconds=60)
-    traces = ConversationTraces(pivots=frozenset({"0a"}))
-    purge = ConversationPurge(tag=_TAG, conversation_id="aa", traces=traces)
-    purged = await purge_conversation(stores, purge)
-    # A pivot, what it did, an entry of the log, and the record that points to that.
-    assert (purged.count.state, purged.count.originals) == (4, 2)
-    assert [key for key, _ in await stores.main.scan("activity:")] == [make_key(_TAG, "activity", "bb")]
-    assert purged.traces == traces
-    assert await stores.main.read(make_place_key("aa")) is None
-    assert await stores.main.read(make_place_key("bb")) == _TAG.encode()
-    assert [key for key, _ in await stores.main.scan("pivot:")] == [make_key(_TAG, "pivot", "0b")]
-    left = [key.partition("}")[2] for key, _ in await stores.originals.scan("original:")]
-    assert left == ["0b", "cc"], "what both have had stays"
-    assert [key.partition("}")[2] for key, _ in await stores.named.scan("turn:")] == ["0b"]
-    assert [key.partition("}")[2] for key, _ in await stores.named.scan("given:")] == ["bb:0b"]
-    again = await purge_conversation(stores, purge)
-    assert again.count == PurgeCount()
     await stores.close()
 
 
@@ -203,17 +149,6 @@ async def test_a_tenants_heads_are_forgotten_also_those_that_wait_to_be_written(
     await store.purge(make_tag("t"))
     heads.flush()
     assert await store.scan("head:") == []
-
-
-async def test_a_tenants_pivots_are_forgotten() -> None:
-    pivots = make_state(await make_store()).pivots
-    made, head = make_pivot(talk(5), 3, is_manual=True), make_head(talk(5))
-    await pivots.save(made)
-    pivots.forget(make_tag("u"))
-    assert pivots.list_on_chain(talk(5)) == [made]
-    pivots.forget(make_tag("t"))
-    assert pivots.list_on_chain(talk(5)) == []
-    assert pivots.apply_manual(talk(5), head) == head
 
 
 # Work under way

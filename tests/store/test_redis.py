@@ -233,13 +233,6 @@ async def test_a_purge_that_the_server_does_not_hear_of_says_so() -> None:
             await place.near.delete("one")
 
 
-async def test_counters_say_so_when_the_server_is_away_and_nobody_is_held_up() -> None:
-    async with opened() as place:
-        assert await place.near.count(3) == 0 and await place.near.count() > 0
-        await place.proxy.refuse()
-        assert await place.near.count(2) > 0 and await place.far.count() == 0
-
-
 async def test_a_server_that_came_back_empty_is_noticed_and_gets_what_is_written_again() -> None:
     async with opened() as place:
         await place.near.put_durable(head(1), b"old")

@@ -191,17 +191,3 @@ async def test_beyond_the_bound_the_oldest_of_all_processes_go_and_leave_nothing
         assert len(found) >= 10
         names = await server.list_keys()
         assert len([name for name in names if "/taken:" in name]) <= len(found) + 1
-
-
-async def test_a_purge_leaves_nothing_of_a_tenant_in_any_store_of_the_server() -> None:
-    async with two_bounded() as (server, near, far):
-        main = open_redis(server.patient_url)
-        async with opened(main):
-            for owner in ("one", "two"):
-                await near.put_durable(Key("original", "1", owner))
-                await far.put_durable(Key("taken", "c:1", owner))
-            assert await near.delete("one") == 2
-            assert await main.delete("two") == 2
-            assert await far.read(Key("original", "1", "two")) is None
-        tags = [head(1, owner).stored.partition("{")[2].partition("}")[0] for owner in ("one", "two")]
-        assert [name for name in await server.list_keys() if any(tag in name for tag in tags)] == []
