@@ -7,23 +7,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.compaction.answered_heads import name_prefix
 from gateway.compaction.rent import is_compaction_due
-from gateway.compaction.summary_limiter import SummaryLimiter
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.manual import Compacted, ManualOutcome
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Policy, Summary
+from gateway.core.policy import Summary
 from gateway.core.sizing.usage import Usage
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import JSON, make_batch, make_pivot, make_plan, make_turn, read, render
+from tests.builders.chat import JSON, make_batch, make_pivot, make_plan
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
@@ -34,7 +31,6 @@ from tests.builders.compaction import (
     receive,
     refuse,
     say,
-    talk,
     turn_of,
 )
 from tests.builders.quotas import make_limited_tenant
@@ -42,24 +38,12 @@ from tests.builders.state import look_for_marker, make_store
 
 # 14 messages of users with 1,000 tokens each; above the soft threshold of a window of 16,000 tokens.
 _RECEIVED = receive(14)
-
-
 _SHORT = receive(2)
-
-
 _FULL = Usage(13_000, 100)
-
-
 _SMALL = Usage(1_000, 100)
-
-
 # Below the soft threshold.
 _BELOW = Usage(9_000, 100)
-
-
 _THRIFTY = replace(SUMMARIZING, economy=1.0)
-
-
 _REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
@@ -116,19 +100,6 @@ async def test_what_is_new_in_a_prefix_is_in_the_store_before_the_request_is_sen
         assert await parts.state.pivots.load_batches("t", [batch.key]) == [batch]
 
 
-async def test_a_store_that_cannot_be_written_holds_no_request_back(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It is no error of the task that writes, and the next request tries again."""
-    turn, plan = turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3))
-    async with compaction_parts() as parts:
-        await parts.store.close()
-        await parts.compactor.secure(turn, plan)
-        prefix = name_prefix(parts.state, turn, plan)
-        assert not parts.state.heads.is_durable(turn.conversation_id, *prefix)
-    assert "background task failed" not in caplog.text
-
-
 @pytest.mark.parametrize(
     "changes", [{"limits": Limits()}, {"policy": replace(SUMMARIZING, auto=False)}, {"purpose": "summary"}]
 )
@@ -138,15 +109,6 @@ async def test_nothing_is_prepared_without_a_limit_against_the_policy_or_for_a_c
     async with compaction_parts() as parts:
         await observe(parts, turn_of(_RECEIVED, **changes), _FULL)
         assert parts.model.requests == []
-
-
-async def test_a_compaction_is_counted_as_memory_until_it_is_done() -> None:
-    async with compaction_parts() as parts:
-        turn = turn_of(_RECEIVED)
-        parts.compactor.record_response(turn, make_plan(), _FULL)
-        assert parts.memory.used_bytes > turn.weight_bytes
-        await settle(parts)
-        assert parts.memory.used_bytes == 0
 
 
 def due_turn(**fields: Any) -> Turn:
@@ -227,17 +189,9 @@ async def test_a_compaction_that_ended_leaves_no_marker() -> None:
 
 
 _FAILING = receive(4)
-
-
 _CUT = make_cut(5)
-
-
 _TURN = turn_of(_FAILING)
-
-
 _SITUATION = make_situation(_FAILING)
-
-
 _EVERY_CALL = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
@@ -314,77 +268,11 @@ async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_coun
     ]
 
 
-# By hand
-
-
-_ROOMY = Limits(context=200_000)
-
-
-def command(policy: Policy = SUMMARIZING) -> Turn:
-    """A turn whose last message is a command."""
-    said = [*talk(8), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "/compact"}]
-    return turn_of(read(render(said)), policy, _ROOMY, command="")
-
-
-async def run(parts: CompactionParts, turn: Turn, instructions: str = "") -> ManualOutcome:
-    task = parts.manual.compact(turn, instructions)
-    assert task is not None
-    return await task
-
-
-async def test_a_command_runs_once_even_after_a_restart() -> None:
-    store = await make_store()
-    async with compaction_parts(store=store) as parts:
-        outcome = await run(parts, command())
-        assert len(parts.model.requests) == 1
-    async with compaction_parts(store=store) as parts:
-        assert await run(parts, command()) == outcome
-        assert parts.model.requests == []
-    assert isinstance(outcome, Compacted)
-
-
-# Clients that continue nothing
-
-
-_MOST = Summary().max_calls
-
-
-def receive_part(number: int, turns: int = 2) -> Received:
-    """A history whose first message is like no other's."""
-    return read(render([{"role": "user", "content": f"Part {number}."}, *talk(turns, 40)[1:]]))
-
-
-def unknown(number: int, **fields: Any) -> Turn:
-    return make_turn(receive_part(number), is_unrecognized=True, **fields)
-
-
-def answer(limiter: SummaryLimiter, turn: Turn) -> None:
-    limiter.note_response(turn, needs_compaction=True)
-
-
-def ask(limiter: SummaryLimiter, turn: Turn) -> int:
-    """The calls that the turn may make before it is answered."""
-    calls = limiter.count_calls(turn)
-    answer(limiter, turn)
-    return calls
-
-
-def test_two_unknown_histories_get_their_summaries_and_then_every_tenth_gets_one() -> None:
-    limiter = SummaryLimiter()
-    calls = [ask(limiter, unknown(number)) for number in range(32)]
-    assert calls[:2] == [_MOST, _MOST]
-    assert {number: calls[number] for number in range(2, 32) if calls[number]} == {10: 1, 20: 1, 30: 1}
-
-
 # When it is due
 
 
 _TALK = receive(14)
-
-
 _FRUGAL = replace(SUMMARIZING, economy=1.0)
-
-
 _RICH = BranchLedger(rent_tokens=1e6, base_tokens=2_000.0, reply_tokens=100.0)
 
 

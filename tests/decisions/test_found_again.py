@@ -24,17 +24,9 @@ from tests.builders.state import make_state, make_store
 from tests.builders.trimmed import say
 
 _CLEARED = PLACEHOLDERS[0]
-
-
 _OWN = "(gone, ünlike others)"
-
-
 _COVERS = 7
-
-
 _LEDGER = BranchLedger(answered_seconds=9.0, has_cached=True, rent_tokens=5.0, base_tokens=7.0, pivot="ab")
-
-
 _TOOLS = read(render([])).body.envelope.tools.hex()
 
 

@@ -17,25 +17,13 @@ from tests.builders.state import make_state
 from tests.store.clock import Clock
 
 DAY = 86_400.0
-
-
 TABLE = ModelTable(
     {"known": Limits(context=128_000, output=16_384), "claude-sonnet-4-5": Limits(context=200_000)}
 )
-
-
 UPSTREAM = load_settings(None, {}).upstreams["default"]
-
-
 FORWARDING = replace(UPSTREAM, name="up", max_body_bytes=5_000_000, max_images=8)
-
-
 WITH_KEY = replace(UPSTREAM, name="keyed", api_key=SecretStr("k"))
-
-
 QUIET = replace(UPSTREAM, name="quiet", discover=False)
-
-
 SETTINGS = replace(
     load_settings(None, {}),
     upstreams={each.name: each for each in (FORWARDING, WITH_KEY, QUIET)},
@@ -138,14 +126,8 @@ async def test_the_long_window_has_limits_and_proofs_of_its_own() -> None:
 
 
 _TABLE = ModelTable.load()
-
-
 _GPT_4O = Limits(context=128_000, output=16_384)
-
-
 _GPT_5 = Limits(context=400_000, input=272_000, output=128_000)
-
-
 _SONNET_4 = Limits(context=200_000, output=64_000)
 
 

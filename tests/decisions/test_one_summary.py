@@ -4,13 +4,13 @@ import asyncio
 
 from msgspec import structs
 
+from gateway.compaction.job import EDITED
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import Compacted, ManualOutcome
 from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from gateway.state.compaction_leases import LeaseTimes
 from tests.builders.chat import JSON, make_pivot, read, render
 from tests.builders.compaction import (
     SUMMARIZING,
@@ -29,10 +29,6 @@ from tests.builders.state import look_for_marker
 from tests.toy.running import wait_until
 
 _LONGER = receive(16)
-
-
-# A leader looks at its lease all the time.
-_EAGER = LeaseTimes(keep_seconds=6.0, renew_seconds=0.0)
 
 
 async def test_one_of_two_processes_makes_the_summary_and_both_use_it() -> None:
@@ -103,18 +99,6 @@ async def test_a_leader_that_was_replaced_uses_the_pivot_of_the_other_one() -> N
         assert (group.one.calls, group.other.calls) == (1, 1)
 
 
-async def test_a_process_that_was_replaced_twice_makes_no_more_calls() -> None:
-    async with processes(times=_EAGER) as group:
-        first = await group.one.start_calling()
-        group.server.take_over()
-        await group.wait_until_one_waits()
-        group.server.end_leases()
-        await wait_until(lambda: group.one.calls == 2)
-        group.server.take_over()
-        assert (await first).failure == "lease lost"
-        assert group.one.calls == 2
-
-
 async def test_a_summary_that_failed_is_not_tried_again_by_those_who_waited() -> None:
     async with processes(refuse(403, "no")) as group:
         first = await group.one.start_calling()
@@ -158,8 +142,6 @@ async def test_without_the_store_each_process_goes_on_alone_and_keeps_its_pivot(
 
 
 _RECEIVED = receive(8)
-
-
 _ROOMY = Limits(context=200_000)
 
 
@@ -233,11 +215,7 @@ async def test_the_marker_of_a_process_that_died_is_carried_out_by_another() -> 
 
 
 _TURN = turn_of(RECEIVED)
-
-
 _SITUATION = make_situation(RECEIVED)
-
-
 _SOFT = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
@@ -245,6 +223,12 @@ async def summarize(parts: CompactionParts, covers: int = 5, base: Pivot | None 
     result = await parts.job.compact(_TURN, _SITUATION, make_cut(covers, base), _SOFT)
     assert result.pivot is not None
     return result.pivot
+
+
+async def edit(parts: CompactionParts, pivot: Pivot, text: str, based_on: int | None = None) -> Pivot:
+    edited = await parts.editor.edit(_TURN, pivot.key, text, based_on)
+    assert isinstance(edited, Pivot)
+    return edited
 
 
 async def test_of_two_processes_that_edit_one_version_one_is_refused() -> None:
@@ -255,3 +239,18 @@ async def test_of_two_processes_that_edit_one_version_one_is_refused() -> None:
             group.other.parts.editor.edit(_TURN, pivot.key, "By the other.", 1),
         )
         assert sorted(type(each).__name__ for each in outcomes) == ["EditRefused", "Pivot"]
+
+
+async def test_a_compaction_that_began_on_the_old_text_is_thrown_away() -> None:
+    async with compaction_parts() as parts:
+        pivot = await summarize(parts)
+        parts.model.gate.clear()
+        calls = len(parts.model.requests)
+        task = asyncio.create_task(parts.job.compact(_TURN, _SITUATION, make_cut(9, pivot), _SOFT))
+        await wait_until(lambda: len(parts.model.requests) > calls)
+        edited = await edit(parts, pivot, "A person knows better.")
+        parts.model.gate.set()
+        assert (await task).outcome is EDITED
+        assert parts.state.pivots.list_on_chain(RECEIVED.conversation) == [edited]
+        newer = await summarize(parts, 9, edited)
+        assert parts.state.pivots.list_on_chain(RECEIVED.conversation) == [edited, newer]

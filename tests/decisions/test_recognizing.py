@@ -99,45 +99,7 @@ def test_any_splice_of_two_bodies_is_read_as_it_is_read_alone(
 
 
 _LONG = {"role": "user", "content": "x" * 200}
-
-
 _REPLY = {"role": "assistant", "content": "y" * 200}
-
-
-@pytest.mark.parametrize(
-    "added",
-    [
-        b",",
-        b" , ",
-        b",,",
-        b" ",
-        b"],[",
-        b'],"messages":[',
-        b'],"x":[',
-        b'],"x":{"y":[1]},"z":[{}',
-        b",1",
-        b",{}",
-        b',{"role":"user"}',
-        b',{"role":"user","content":"\xff"}',
-        b',{"role":"user","content":"\\ud800"}',
-        b',{"role":"user","content":NaN}',
-        b'{"role":"user","content":"y"}',
-        b',{"role":"user","content":"y"},',
-    ],
-)
-def test_a_continuation_is_checked_as_strictly_as_a_whole_body(added: bytes) -> None:
-    recognizer = make_recognizer()
-    body = render([_LONG, _REPLY, _LONG], 1)
-    recognizer.recognize("t", CHAT, body)
-    at = recognizer.recognize("t", CHAT, body).body.places[-1].end
-    spliced = body[:at] + added + body[at:]
-    try:
-        read(spliced)
-    except Unreadable:
-        with pytest.raises(Unreadable):
-            recognizer.recognize("t", CHAT, spliced)
-    else:
-        assert_same(recognizer.recognize("t", CHAT, spliced), spliced)
 
 
 @given(conversations())

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bounds.lanes import Lanes
-from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
+from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget
 from gateway.core.errors import RequestRefused
 from gateway.lru import Lru
 
 _MAX = 100 * SMALL_BYTES
-
-
 # A request that takes so much passes no other that waits.
 _LARGE = 20 * SMALL_BYTES
 
@@ -44,21 +42,6 @@ async def test_a_body_larger_than_the_budget_passes_alone() -> None:
         await large.grow(3 * _MAX)
         with budget.open() as other, pytest.raises(RequestRefused):
             await other.grow(_LARGE)
-
-
-async def test_requests_that_hold_half_of_their_bodies_do_not_wait_for_one_another() -> None:
-    budget = MemoryBudget(_MAX)
-    shares = [budget.open() for _ in range(4)]
-    for share in shares:
-        await share.grow(_MAX // 4)
-
-    async def take_rest(share: Share) -> None:
-        with share:
-            await share.grow(_MAX // 4)
-            await asyncio.sleep(0)
-
-    await asyncio.gather(*map(take_rest, shares))
-    assert budget.used_bytes == 0
 
 
 async def test_the_tenant_that_holds_least_is_served_first() -> None:
@@ -115,11 +98,7 @@ async def test_a_request_that_is_cancelled_just_when_it_is_served_gives_everythi
 
 
 _SMALL_WORK = 1_000
-
-
 _MIDDLE = 1_000_000
-
-
 _HUGE = 40_000_000
 
 

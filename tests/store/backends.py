@@ -34,7 +34,6 @@ from tests.toy.redis_server import requires_redis
 from tests.toy.shared_store import SharedStore, ToyServer
 
 __all__ = ["Held", "Lease", "StoreError"]
-
 # The toy is here because tests of several processes in one rely on it.
 SHARED: Final = ("toy", "workers", pytest.param("redis", marks=requires_redis))
 EVERY: Final = ("memory", "disk", *SHARED)
@@ -107,13 +106,11 @@ class User:
 
     # Leases
 
-    async def claim(
-        self, name: str, *rivals: str, seconds: float = 600.0, owner: str = OWNER
-    ) -> Lease | Held:
+    async def claim(self, name: str, *rivals: str, seconds: float = 30.0, owner: str = OWNER) -> Lease | Held:
         own, *others = [Key("lease", each, owner).stored for each in (name, *rivals)]
         return await self.store.leases.claim(own, others, keep_seconds=seconds)
 
-    async def hold_lease(self, name: str, *rivals: str, seconds: float = 600.0) -> Lease:
+    async def hold_lease(self, name: str, *rivals: str, seconds: float = 30.0) -> Lease:
         granted = await self.claim(name, *rivals, seconds=seconds)
         assert isinstance(granted, Lease)
         return granted
@@ -123,7 +120,7 @@ class User:
         assert isinstance(found, Held)
         return found
 
-    async def renew(self, lease: Lease, seconds: float = 600.0) -> bool:
+    async def renew(self, lease: Lease, seconds: float = 30.0) -> bool:
         return await self.store.leases.renew(lease, keep_seconds=seconds)
 
     async def put_under(self, lease: Lease, key: Key, value: bytes = b"x") -> bool:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from gateway.store.disk import DiskStore
-from gateway.store.record import render_record
 
 
 @contextlib.asynccontextmanager
@@ -41,16 +40,6 @@ PLANT = (
     "INSERT INTO Cache(key, raw, store_time, expire_time, access_time, mode, filename, value)"
     " VALUES (?, ?, 0, ?, 0, ?, ?, ?)"
 )
-
-
-def plant_file(directory: Path, key: str, value: bytes, expires_at: float) -> Path:
-    """A large value as an older version kept it: in a file beside the database."""
-    name = f"ab/cd/{len(list(directory.glob('ab/cd/*'))):028x}.val"
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(render_record(key, value))
-    run_sql(directory, (PLANT, (key, 1, expires_at, 2, name, None)))
-    return path
 
 
 def count_bytes(directory: Path) -> int:

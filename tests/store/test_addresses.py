@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gateway.store import StoreError, open_store
 from gateway.store.redis.address import Address, is_redis, parse_address
-from gateway.store.stores import make_stores
 
 
 @pytest.mark.parametrize(
@@ -82,23 +81,3 @@ def test_an_address_is_shown_without_its_login() -> None:
 def test_an_unknown_url_lists_the_forms(url: str) -> None:
     with pytest.raises(StoreError, match=r"disk:PATH or memory:"):
         open_store(url)
-
-
-async def test_on_disk_each_store_has_its_directory(tmp_path: Path) -> None:
-    stores = make_stores(f"disk:{tmp_path}/state", originals_bytes=1 << 20, named_bytes=1 << 20)
-    await stores.open()
-    for store in (stores.main, stores.originals, stores.named):
-        await store.write_durably("head:a", b"1", keep_seconds=60)
-    await stores.close()
-    assert {path.name for path in (tmp_path / "state").iterdir() if path.is_dir()} == {"originals", "named"}
-
-
-async def test_in_memory_the_stores_are_apart() -> None:
-    stores = make_stores("memory:", originals_bytes=1 << 20, named_bytes=1 << 20)
-    await stores.open()
-    await stores.originals.write_durably("head:a", b"1", keep_seconds=60)
-    assert await stores.main.read("head:a") is None
-    # What is named is kept in memory once, by the caches.
-    with pytest.raises(StoreError):
-        await stores.named.write_durably("head:a", b"1", keep_seconds=60)
-    await stores.close()

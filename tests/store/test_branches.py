@@ -18,7 +18,7 @@ from gateway.state.heads import claim_continuation
 from gateway.state.histories import Histories
 from gateway.state.owned_names import OwnedNames
 from gateway.state.records import Marker, render_record
-from tests.builders.chat import JSON, converse
+from tests.builders.chat import converse
 from tests.builders.recalls import make_recall
 from tests.builders.state import look_for_marker, make_head, make_state, make_storage, make_store, stored_key
 from tests.builders.trimmed import say
@@ -60,29 +60,6 @@ async def test_the_first_request_to_go_on_from_a_head_claims_it_and_others_are_b
     assert claim_continuation(head, "first") == "first"
     assert claim_continuation(head, "second") == "first"
     assert claim_continuation(head, "first") == "first"
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({}, False),
-        ({"prompt_tokens": 1_090}, False),
-        ({"prompt_tokens": 1_120}, True),
-        ({"prompt_tokens": 880}, True),
-        ({"pivot": "aa"}, True),
-        ({"batches": ("bb",)}, True),
-        ({"conversation": "other"}, True),
-        ({"scope": "other"}, True),
-    ],
-)
-async def test_a_head_that_says_more_than_the_written_one_is_worth_saving(
-    change: JSON, expected: bool
-) -> None:
-    heads = make_state(await make_store()).heads
-    written = replace(make_head(talk(2)), prompt_tokens=1_000, output_tokens=0)
-    assert heads.is_worth_saving(written)
-    heads.save(written)
-    assert heads.is_worth_saving(replace(written, key="00", length=9, **change)) is expected
 
 
 async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_can_lose() -> None:
@@ -142,8 +119,6 @@ async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_
 
 
 _TALK = talk(2)
-
-
 _KEY = _TALK.key.hex()
 
 
@@ -252,12 +227,6 @@ async def test_of_two_under_one_key_the_first_that_is_stored_is_used_by_all() ->
     assert two.recalls.find(_ONE.key) == _ONE
 
 
-async def test_a_recall_of_another_tenant_is_not_found() -> None:
-    before, after = await make_states(2)
-    await before.recalls.secure([_ONE])
-    assert await after.recalls.load("other", [_ONE.key]) == []
-
-
 # Names
 
 
@@ -274,8 +243,6 @@ async def test_a_name_belongs_to_the_tenant_and_the_upstream_that_gave_it() -> N
 
 
 _METER = Meter("up", "model", "tiktoken")
-
-
 _LEARNED = Learned(owner="t", proven=Limits(context=8_000), created_seconds=1.0)
 
 

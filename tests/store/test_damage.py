@@ -158,28 +158,11 @@ async def refuse(directory: Path, match: str) -> None:
     assert find_quarantined(directory) == []
 
 
-async def test_a_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    path.write_text("precious")
-    await refuse(path, "a file")
-
-
 async def test_another_programs_diskcache_is_refused(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     with diskcache.Cache(str(directory)) as cache:
         cache["key"] = "value"
     await refuse(directory, "cache.db")
-
-
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [("my notes", "not the gateway's"), ("context-window-gateway store 2\n", "version '2'")],
-)
-async def test_a_mark_that_is_not_this_versions_is_refused(tmp_path: Path, content: str, match: str) -> None:
-    directory = tmp_path / "store"
-    await fill(directory, 1)
-    (directory / MARK_NAME).write_text(content)
-    await refuse(directory, match)
 
 
 @pytest.mark.parametrize("name", ["cache.db", "cache.db-wal", MARK_NAME])

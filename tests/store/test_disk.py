@@ -125,18 +125,6 @@ async def test_a_full_disk_is_not_damage_and_is_written_again_when_it_has_room(t
         assert await store.read("head:1") == b"2"
 
 
-async def test_too_many_writes_at_once_are_dropped_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with opened(tmp_path / "store", max_queued_bytes=10_000) as store:
-        for number in range(100):
-            store.write(f"head:{number}", bytes(1_000), keep_seconds=60)
-        with pytest.raises(StoreError):
-            await store.write_durably("pivot:1", bytes(20_000), keep_seconds=60)
-        await wait_until(lambda: bool(caplog.records))
-    assert len(caplog.records) == 1
-
-
 async def test_a_locked_database_is_not_damage(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     async with opened(directory, lock_seconds=0.1) as store:
@@ -235,16 +223,6 @@ async def test_an_altered_record_is_absent_and_the_next_key_is_read(
     assert "secret" not in caplog.text
 
 
-async def test_a_planted_file_name_cannot_remove_what_lies_outside(tmp_path: Path) -> None:
-    directory, precious = tmp_path / "store", tmp_path / "precious"
-    await fill(directory, 1)
-    precious.touch()
-    run_sql(directory, (PLANT, ("head:x", 1, time.time() + 1_000, 2, "../precious", None)))
-    async with opened(directory) as store:
-        await store.write_durably("head:x", b"1", keep_seconds=60)
-    assert precious.exists()
-
-
 _KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
 
 
@@ -256,9 +234,3 @@ def test_a_torn_or_altered_record_is_none(key: str, payload: bytes, data: st.Dat
     assert parse_record(key, record[:cut]) is None
     assert parse_record(key, record[:cut] + flipped + record[cut + 1 :]) is None
     assert parse_record(key, record + b"\0") is None
-
-
-@given(_KEYS, st.binary())
-def test_a_record_under_another_key_is_none(key: str, payload: bytes) -> None:
-    assert parse_record(key + "x", render_record(key, payload)) is None
-    assert parse_record(key, render_record(key + "x", payload)) is None

@@ -125,25 +125,11 @@ async def test_budgets_hold_over_all_processes() -> None:
     assert [(await spend(budget, tenant, 1))[0] for budget in budgets] == [True, True, False]
 
 
-async def test_a_spent_budget_is_asked_again_when_there_may_be_room() -> None:
-    clock = Clock()
-    budget, tenant = make_budget(clock), make_limited_tenant(summary_calls_per_hour=1)
-    await spend(budget, tenant, 1, 1)
-    assert budget.is_spent(tenant)
-    clock.now += 2 * 3_600
-    assert not budget.is_spent(tenant)
-    assert not budget.is_spent(make_limited_tenant("b", summary_calls_per_hour=1))
-
-
 # Calls
 
 
 _RECEIVED = receive(4)
-
-
 _BUDGET_TOKENS = 10_000
-
-
 _TENANT = make_limited_tenant("t", summary_tokens_per_hour=_BUDGET_TOKENS)
 
 

@@ -19,7 +19,7 @@ from gateway.state.trip import Trip
 from gateway.store import Store, StoreError
 from gateway.store.leases import Lease
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import JSON, conversations, converse, make_batch, make_pivot, read, render
+from tests.builders.chat import JSON, conversations, make_batch, make_pivot, read, render
 from tests.builders.state import make_head, make_state, make_store, stored_key
 from tests.state.talk import TURN, talk
 from tests.toy.running import wait_until
@@ -153,24 +153,6 @@ async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_
     assert await after.load_batches("t", [*keys, "00"]) is None
 
 
-async def test_a_manual_pivot_is_active_until_the_head_names_it() -> None:
-    pivots = make_state(await make_store()).pivots
-    head = make_head(talk(3))
-    made = make_pivot(talk(3), 3)
-    await pivots.save(made)
-    pivots.activate_manual(made, None)
-    found = pivots.apply_manual(talk(4), head)
-    # Its usage was counted for the messages without the pivot.
-    assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)
-    assert pivots.apply_manual(talk(4), None) is None
-    assert pivots.apply_manual(talk(4), replace(head, owner="u")) == replace(head, owner="u")
-    assert pivots.apply_manual(converse([{"role": "user", "content": "Else."}]), head) == head
-    assert pivots.apply_manual(talk(1), head) == head
-    knowing = make_head(talk(4), pivot=made.key)
-    assert pivots.apply_manual(talk(5), knowing) == knowing
-    assert pivots.apply_manual(talk(5), head) == head
-
-
 async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
     now = [0.0]
     store = MemoryStore(clock=lambda: now[0])
@@ -223,26 +205,6 @@ async def test_a_summary_that_is_made_here_meanwhile_wins_over_a_digest() -> Non
     await digesting
     assert state.pivots.find(summary.key) == summary
     assert await (await connect(server)).pivots.load("t", summary.key) == summary
-
-
-async def test_without_the_store_a_pivot_is_used_here_and_stored_later_unless_there_is_one() -> None:
-    server = ToyServer()
-    store = server.connect()
-    await store.open()
-    alone, other = make_state(store), await connect(server)
-    ours, ours_too = (make_pivot(talk(5), covers, summary="Ours.") for covers in (3, 7))
-    store.cut()
-    for pivot in (ours, ours_too):
-        lease = await alone.leases.claim("t", pivot.key)
-        assert isinstance(lease, Lease)
-        assert await alone.pivots.save_leased(lease, pivot)
-    assert await alone.pivots.save_new(make_pivot(talk(5), 5, is_digest=True)) is not None
-    theirs = replace(ours, summary="Theirs.")
-    await other.pivots.save(theirs)
-    await store.mend()
-    third = await connect(server)
-    assert await third.pivots.load("t", ours.key) == theirs
-    assert await third.pivots.load("t", ours_too.key) == ours_too
 
 
 # Edits by a person

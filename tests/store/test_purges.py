@@ -9,7 +9,6 @@ from gateway.compaction.running import ManualRun, RunningCompaction, RunningComp
 from gateway.core.compaction.manual import ManualOutcome, NothingToCompact
 from gateway.core.compaction.request import CompactionResult
 from gateway.core.compaction.summary import Rejected
-from gateway.core.history.pivot import Mark
 from gateway.originals.archive import OriginalsArchive
 from gateway.purge.live import LivePurge, WritesLater
 from gateway.purge.stored import PurgeCount, purge_stores
@@ -20,16 +19,13 @@ from gateway.reporting.compaction_log import (
     make_place_key,
     render_log,
 )
-from gateway.state import State
 from gateway.state.news import StateNews
-from gateway.state.records import Marker
 from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
 from gateway.store.stores import Stores, make_stores
-from tests.builders.chat import converse, make_batch, make_pivot
 from tests.builders.originals import make_search
 from tests.builders.state import make_head, make_state, make_store
-from tests.state.talk import MESSAGES, talk
+from tests.state.talk import talk
 from tests.toy.shared_store import ToyServer
 
 _ONE, _OTHER = make_tag("tenant:one"), make_tag("tenant:other")
@@ -99,42 +95,6 @@ async def test_other_processes_forget_and_what_they_still_wrote_is_deleted_after
 
 
 # What belongs to a conversation
-
-
-_TRACED_TAG = make_tag("t")
-
-
-_FORK = converse([*MESSAGES[:3], {"role": "assistant", "content": "Another way."}, *MESSAGES[1:5]])
-
-
-async def fill(state: State) -> tuple[str, str, str]:
-    """The keys of a conversation's head, pivot and batch; another one goes on from its first messages."""
-    pivot, batch = make_pivot(talk(3), 3), make_batch(talk(3), [Mark(5)])
-    await state.pivots.save(pivot)
-    await state.pivots.save_batch_durably(batch)
-    head = make_head(talk(3), pivot=pivot.key, batches=(batch.key,), conversation="ab")
-    await state.heads.save_durably(head)
-    state.heads.hold(head)
-    other = make_pivot(_FORK, 5)
-    await state.pivots.save(other)
-    await state.heads.save_durably(make_head(_FORK, pivot=other.key, conversation="cd"))
-    return head.key, pivot.key, batch.key
-
-
-async def test_a_conversation_leaves_memory_and_others_stay() -> None:
-    state = make_state(await make_store())
-    head, _, _ = await fill(state)
-    for name, conversation in (("ab", talk(3)), ("cd", _FORK)):
-        state.histories.record("t", name, f"end of {name}", conversation)
-    marker = Marker(owner="t", key=head, length=7, auto=False, reason="manual", created_seconds=1.0)
-    state.tasks.leave_marker(marker)
-    state.pivots.activate_manual(make_pivot(talk(3), 3), None)
-    state.forget_conversation(_TRACED_TAG, "ab", state.trace("ab"))
-    assert state.heads.find(talk(3), "s") is None
-    assert state.pivots.list_on_chain(talk(3)) == []
-    assert state.histories.find("end of ab") is None and head not in state.tasks.waiting
-    assert len(state.pivots.list_on_chain(_FORK)) == 1
-    assert state.histories.find("end of cd") is not None
 
 
 async def test_a_tenants_heads_are_forgotten_also_those_that_wait_to_be_written() -> None:

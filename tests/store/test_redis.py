@@ -248,17 +248,6 @@ async def test_a_server_that_came_back_empty_is_noticed_and_gets_what_is_written
         await until_read(place.far, head(1), b"once more")
 
 
-async def test_a_server_that_became_a_replica_counts_as_away() -> None:
-    async with opened() as place:
-        await place.far.put_durable(head(1), b"1")
-        await place.server.run("REPLICAOF", "127.0.0.1", 1)
-        await until_read(place.near, head(1), None)
-        place.near.put(head(2), b"2")
-        await place.server.run("REPLICAOF", "NO", "ONE")
-        await until_read(place.near, head(1), b"1")
-        await until_read(place.far, head(2), b"2")
-
-
 async def test_a_full_server_costs_one_line_and_gets_everything_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -388,12 +377,3 @@ async def test_a_lost_connection_may_have_lost_news_and_they_go_on_after_it() ->
             while not place.near.heard:
                 place.far.publish("pivot")
                 await asyncio.sleep(0.01)
-
-
-async def test_messages_of_another_version_are_passed_over() -> None:
-    async with opened() as place:
-        for message in ("", "x", "x unknown y", "x release", "x release key fence", b"\xff \xff"):
-            await place.server.run("PUBLISH", "gateway1:news:0", message)
-        place.far.publish("known")
-        await wait_until(lambda: bool(place.near.heard))
-        assert place.near.heard == ["known"]

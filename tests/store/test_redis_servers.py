@@ -9,8 +9,6 @@ import pytest
 
 from tests.store.backends import Held, Key, StoreError, User, head, open_bounded, open_redis
 from tests.toy.redis_server import RedisServer, requires_redis, running_redis
-from tests.toy.running import wait_until
-from tests.toy.slow_proxy import running_proxy
 
 pytestmark = requires_redis
 TAKEN = Key("taken", "c:1")
@@ -90,16 +88,6 @@ async def until_read(user: User) -> None:
     async with asyncio.timeout(30):
         while await user.read(head(1)) != b"1":
             await asyncio.sleep(0.01)
-
-
-async def test_an_idle_connection_that_is_dead_is_noticed_before_it_is_used(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with running_redis() as server, running_proxy(server.port) as proxy:
-        url = f"redis://127.0.0.1:{proxy.port}/0?timeout_ms=100"
-        async with opened(open_redis(url)):
-            proxy.stall()
-            await wait_until(lambda: "is away" in caplog.text)
 
 
 async def test_prefixes_and_databases_are_stores_of_their_own() -> None:
