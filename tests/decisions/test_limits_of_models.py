@@ -1,5 +1,6 @@
 """Where the window of a model comes from, and for which tenant."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,14 +8,18 @@ from pydantic import SecretStr
 
 from gateway.core.limits.model_limits import Limits
 from gateway.limits.book import LimitsBook, ServedModel
+from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, load_settings
 from gateway.store.memory import MemoryStore
 from gateway.tenants import make_tenant_id
+from gateway.upstream.internal_client import open_client
 from tests.builders.settings import make_tenant
 from tests.builders.state import make_state
 from tests.store.clock import Clock
+from tests.toy.delivery import RawAnswer
+from tests.toy.upstream import Seen, ToyUpstream
 
 DAY = 86_400.0
 TABLE = ModelTable(
@@ -154,3 +159,45 @@ def test_the_longest_name_that_is_in_the_table_wins() -> None:
     assert table.find("y/m") == Limits(context=2)
     assert table.find("eu.anthropic.m") == Limits(context=3)
     assert table.find("meta.m") == Limits(context=2)
+
+
+# What an upstream is asked for
+
+
+HOP_BY_HOP = {"content-type", "content-length", "idempotency-key", "x-hop", "x-gateway-session", "cookie"}
+
+
+def client_headers(key: str) -> list[tuple[bytes, bytes]]:
+    own = [(b"Authorization", b"Bearer " + key.encode()), (b"X-Org", b"acme"), (b"Content-Length", b"12")]
+    dropped = [(b"Content-Type", b"application/json"), (b"Idempotency-Key", b"once"), (b"X-Hop", b"1")]
+    return [*own, *dropped, (b"Connection", b"close, x-hop"), (b"X-Gateway-Session", b"s")]
+
+
+@pytest.mark.parametrize("own_key", [None, "sk-own"])
+async def test_an_upstream_gets_the_headers_of_a_client_only_where_its_key_is_the_clients(
+    own_key: str | None,
+) -> None:
+    """And the list that one client's key is shown holds for nobody else."""
+    windows = {"Bearer sk-a": 4_096, "Bearer sk-b": 16_384, "Bearer sk-own": 9_000}
+
+    def answer(seen: Seen) -> RawAnswer:
+        window = windows[dict(seen.headers)["Authorization"]]
+        listed = {"data": [{"id": "m", "max_model_len": window}]}
+        return RawAnswer(pieces=(json.dumps(listed).encode(),), headers=(("Set-Cookie", "a=1; Path=/"),))
+
+    async with ToyUpstream() as toy:
+        toy.intercept = answer
+        key = SecretStr(own_key) if own_key is not None else None
+        upstream = replace(UPSTREAM, base_url=toy.base_url, api_key=key)
+        book = await make_book(settings=replace(SETTINGS, upstreams={"default": upstream}))
+        async with open_client() as client:
+            discovery = Discovery(book, client, Clock())
+            for owner in ("a", "b"):
+                discovery.notice(owner, upstream, "m", client_headers(f"sk-{owner}"))
+                await discovery.finish()
+            await discovery.close()
+        found = [(await book.load(ServedModel(owner, "default", "m"))).context for owner in ("a", "b", "c")]
+        sent = [{name.lower(): value for name, value in seen.headers} for seen in toy.requests]
+    assert found == ([4_096, 16_384, None] if own_key is None else [9_000] * 3)
+    assert [each.get("x-org") for each in sent] == (["acme"] * 2 if own_key is None else [None])
+    assert all(HOP_BY_HOP.isdisjoint(each) for each in sent)

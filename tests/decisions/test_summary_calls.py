@@ -1,6 +1,5 @@
 """Which calls a summary takes, what they hold and where they go, and what becomes of their replies."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,22 +9,15 @@ import msgspec
 import pytest
 from pydantic import SecretStr
 
-from gateway.compaction.summary_client import (
-    SummaryCall,
-    SummaryReply,
-)
 from gateway.compaction.summary_prompt import CallBudget, FittedCall
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.rates import Rates
-from gateway.core.errors import UpstreamFailed
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.policy import Summary
 from gateway.settings import UpstreamSettings
-from gateway.wire.formats.chat import CHAT
-from gateway.wire.wire_format import SummaryRequest
 from tests.builders.chat import JSON, converse, make_pivot
 from tests.builders.compaction import (
     SUMMARIZING,
@@ -158,43 +150,6 @@ async def test_after_a_failed_ride_the_next_summaries_are_quoted_at_once() -> No
         await summarize_riding(parts)
         result = await summarize_riding(parts)
         assert (result.calls, result.riding_calls, len(parts.model.calls)) == (1, 0, 3)
-
-
-# Replies
-
-
-_CALL = SummaryCall(
-    format=CHAT,
-    url="http://up.example/v1/chat/completions",
-    headers=(("authorization", "Bearer k"), ("content-length", "9")),
-    request=SummaryRequest(
-        model="toy",
-        system="Be brief.",
-        parts=("History.", "Summarize."),
-        output_key="max_tokens",
-        cap=100,
-        room=900,
-    ),
-    timeout_seconds=5.0,
-)
-
-
-async def ask(*replies: ModelReply | Exception) -> SummaryReply:
-    async with compaction_parts(*replies) as parts:
-        return await parts.client.ask(_CALL)
-
-
-async def test_a_model_in_a_loop_is_not_read_to_its_end() -> None:
-    event = {"choices": [{"index": 0, "delta": {"content": "x" * 1_000_001}}]}
-    reply = await ask(ModelReply(200, b"data: " + json.dumps(event).encode() + b"\n\n"))
-    assert reply.candidate.has_error
-
-
-@pytest.mark.parametrize("status", [401, 429, 500, 503])
-async def test_a_failure_is_named_by_its_status_alone(status: int) -> None:
-    with pytest.raises(UpstreamFailed) as caught:
-        await ask(refuse(status, "secret words of a user"))
-    assert str(caught.value) == f"status {status}"
 
 
 # Prompts

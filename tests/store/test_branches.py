@@ -1,14 +1,12 @@
 """What is known of a branch: heads, markers, ends of histories, recalls, names and learned numbers."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.core.compaction.manual import Compacted
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.recall import RecallRound
 from gateway.core.history.trimmed import HistorySource, find_end_key
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits
@@ -19,7 +17,6 @@ from gateway.state.histories import Histories
 from gateway.state.owned_names import OwnedNames
 from gateway.state.records import Marker, render_record
 from tests.builders.chat import converse
-from tests.builders.recalls import make_recall
 from tests.builders.state import look_for_marker, make_head, make_state, make_storage, make_store, stored_key
 from tests.builders.trimmed import say
 from tests.state.talk import talk
@@ -203,28 +200,6 @@ async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -
     histories.record("t", "other", key_of(later), later)
     found = histories.find(key_of(first))
     assert found is not None and found.is_crowded
-
-
-# Recalls
-
-
-_ONE = make_recall(talk(3), 3)
-
-
-async def make_states(count: int) -> list[State]:
-    """Processes that share a store."""
-    store = await make_store()
-    return [make_state(store) for _ in range(count)]
-
-
-async def test_of_two_under_one_key_the_first_that_is_stored_is_used_by_all() -> None:
-    one, two = await make_states(2)
-    later = replace(_ONE, rounds=(RecallRound(call="LATER", results=""),), created_seconds=9.0)
-    await one.recalls.secure([_ONE])
-    await two.recalls.secure([later])
-    assert two.recalls.find(_ONE.key) == _ONE
-    two.recalls.hold(later)
-    assert two.recalls.find(_ONE.key) == _ONE
 
 
 # Names

@@ -53,15 +53,6 @@ async def test_what_never_fits_waits_for_a_whole_window(user: User) -> None:
     assert await user.count(most=0) == await user.count(4, name="more") == 3_600
 
 
-@every
-async def test_who_waits_as_long_as_told_gets_through(user: User) -> None:
-    for _ in range(2):
-        while not (wait_seconds := await user.count(most=4, seconds=1)):
-            pass
-        await asyncio.sleep(wait_seconds)
-        assert await user.count(most=4, seconds=1) == 0
-
-
 @shared
 async def test_many_attempts_of_several_processes_never_exceed_the_limit(backend: Backend) -> None:
     users = await backend.connect_two()
