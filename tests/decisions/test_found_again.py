@@ -182,14 +182,6 @@ async def test_anything_else_that_changed_is_another_conversation(changed: list[
     assert await ask(state, changed) is None
 
 
-async def test_another_tenant_finds_nothing() -> None:
-    state = make_state(await make_store())
-    await compact(state, _WHOLE)
-    cleared = talk(_CLEARED, "two", "three", "four", "five", "six")
-    assert await ask(state, cleared, tenant="u") is None
-    assert await ask(state, cleared) is not None
-
-
 @given(conversations(min_turns=3), st.data())
 async def test_an_active_pivot_always_stands_for_the_messages_that_it_covers(
     messages: list[JSON], data: st.DataObject

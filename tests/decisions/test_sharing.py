@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget
+from gateway.bounds.slots import Slots
 from gateway.core.errors import RequestRefused
 from gateway.lru import Lru
 
 _MAX = 100 * SMALL_BYTES
-# A request that takes so much passes no other that waits.
-_LARGE = 20 * SMALL_BYTES
 
 
 async def until_waiting() -> None:
@@ -33,15 +32,6 @@ async def test_what_does_not_fit_in_time_is_refused_with_a_time_to_try_again() -
             await second.grow(SMALL_BYTES + 1)
         assert budget.used_bytes == _MAX
     assert (refused.value.status, refused.value.retry_after_seconds) == (503, 1)
-
-
-async def test_a_body_larger_than_the_budget_passes_alone() -> None:
-    budget = MemoryBudget(_MAX, wait_seconds=0)
-    with budget.open() as small, budget.open() as large:
-        await small.grow(100)
-        await large.grow(3 * _MAX)
-        with budget.open() as other, pytest.raises(RequestRefused):
-            await other.grow(_LARGE)
 
 
 async def test_the_tenant_that_holds_least_is_served_first() -> None:
@@ -142,6 +132,37 @@ async def gates(lanes: Lanes) -> AsyncIterator[list[GatedWork]]:
 def _open(gates: list[GatedWork]) -> None:
     for gate in gates:
         gate.may_end.set()
+
+
+@pytest.mark.parametrize(("thread", "size_bytes"), [(0, _HUGE), (1, _MIDDLE), (2, _SMALL_WORK)])
+async def test_owners_take_turns_however_much_one_of_them_brings(
+    lanes: Lanes, gates: list[GatedWork], thread: int, size_bytes: int
+) -> None:
+    order: list[str] = []
+    waiting = [
+        asyncio.create_task(lanes.run(name[0], size_bytes, order.append, name))
+        for name in ("a1", "a2", "a3", "b1", "c1", "a4", "b2")
+    ]
+    await asyncio.sleep(0)
+    # One thread does all of it, one after the other.
+    gates[thread].may_end.set()
+    await asyncio.gather(*waiting)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+async def test_a_place_for_a_summary_is_free_again_after_an_error_and_a_cancelled_wait() -> None:
+    slots = Slots(1, 1)
+    with pytest.raises(ValueError, match="work"):
+        async with slots.place("a", is_awaited=True):
+            raise ValueError("work")
+    async with slots.place("a", is_awaited=True):
+        waiting = asyncio.create_task(slots.enter(slots.place("b", is_awaited=True)))
+        await asyncio.sleep(0)
+        assert (slots.taken, slots.waiting) == (1, 1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(5), slots.place("c", is_awaited=True):
+        assert (slots.taken, slots.waiting) == (1, 0)
 
 
 # Caches
