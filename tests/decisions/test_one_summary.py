@@ -11,7 +11,7 @@ from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from tests.builders.chat import JSON, make_pivot, read, render
+from tests.builders.chat import make_pivot, read, render
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
@@ -53,14 +53,6 @@ async def test_a_longer_request_of_the_conversation_waits_although_its_cut_is_an
         group.one.parts.model.gate.set()
         assert (await second).pivot == (await first).pivot is not None
         assert group.other.calls == 0
-
-
-async def test_another_branch_does_not_wait() -> None:
-    other: list[JSON] = [talk(1)[0], {"role": "assistant", "content": "Another step."}, *talk(14)[2:]]
-    async with processes() as group:
-        first = await group.one.start_calling()
-        assert (await group.other.start(read(render(other)))).pivot is not None
-        assert not first.done() and group.other.calls == 1
 
 
 async def test_when_the_leader_stops_another_process_takes_over_at_once() -> None:
@@ -136,6 +128,23 @@ async def test_without_the_store_each_process_goes_on_alone_and_keeps_its_pivot(
         async with compaction_parts(store=third) as parts:
             stored = await parts.state.pivots.load("t", RECEIVED.conversation.chain[9].hex())
             assert stored == results[0].pivot
+
+
+_MANUAL = CompactionRequest(
+    reason=CompactionReason.MANUAL, is_awaited=True, calls=8, trigger="manual", instructions="Keep names."
+)
+
+
+async def test_what_a_person_asks_for_is_made_after_the_compaction_of_another_process() -> None:
+    """That one does not know the instructions."""
+    async with processes() as group:
+        first = await group.one.start_calling()
+        second = group.other.start(request=_MANUAL)
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert (await first).pivot is not None and (await second).pivot is not None
+        (call,) = group.other.parts.model.calls
+        assert "Keep names." in call["messages"][-1]["content"]
 
 
 # By hand

@@ -207,6 +207,15 @@ async def test_a_summary_that_is_made_here_meanwhile_wins_over_a_digest() -> Non
     assert await (await connect(server)).pivots.load("t", summary.key) == summary
 
 
+async def test_a_summary_in_the_store_takes_the_place_of_a_digest_in_memory() -> None:
+    server = ToyServer()
+    one, other = await connect(server), await connect(server)
+    summary = make_pivot(talk(2), 3)
+    await one.pivots.save(summary)
+    other.pivots.hold(replace(summary, is_digest=True))
+    assert await other.pivots.load_newest("t", [summary.key]) == summary
+
+
 # Edits by a person
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.store.backends import Held, Key, Lease, StoreError, User, head, seal
+from tests.store.backends import Held, Key, Lease, User, head, seal
 from tests.store.redis.servers import two_processes
 from tests.toy.redis_server import RedisServer, requires_redis
 from tests.toy.running import wait_until
@@ -224,13 +224,6 @@ async def test_a_record_that_waits_here_is_taken_once_even_without_the_server() 
         await place.proxy.start()
         await until_read(place.far, head(1), b"behind it")
         assert await place.far.read(Key("marker", "1")) is None
-
-
-async def test_a_purge_that_the_server_does_not_hear_of_says_so() -> None:
-    async with opened() as place:
-        await place.proxy.refuse()
-        with pytest.raises(StoreError):
-            await place.near.delete("one")
 
 
 async def test_a_server_that_came_back_empty_is_noticed_and_gets_what_is_written_again() -> None:
