@@ -202,6 +202,17 @@ async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -
     assert found is not None and found.is_crowded
 
 
+async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> None:
+    """The first one may come back there."""
+    histories, first = Histories(make_storage(await make_store())), converse(say(5))
+    other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
+    histories.record("t", "one", key_of(first), first)
+    histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
+    histories.record("t", "other", key_of(first), other)
+    found = histories.find(key_of(first))
+    assert found is not None and found.is_crowded
+
+
 # Names
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.store.backends import Held, Key, Lease, User, head, seal
+from tests.store.backends import Held, Key, User, head, seal
 from tests.store.redis.servers import two_processes
 from tests.toy.redis_server import RedisServer, requires_redis
 from tests.toy.running import wait_until
@@ -330,28 +330,6 @@ async def test_a_write_in_the_middle_of_which_the_server_is_lost_is_kept() -> No
         assert await place.near.read(PIVOT) == b"kept"
         place.proxy.delay_seconds = 0
         await until_read(place.far, PIVOT, b"kept")
-
-
-async def test_a_release_that_never_arrived_lets_nobody_ask_in_circles() -> None:
-    async with opened(100) as place:
-        lease = await place.near.hold_lease("1")
-        place.proxy.stall()
-        await place.near.release(lease)
-        await wait_until(lambda: place.proxy.opened > 2)
-        place.proxy.delay_seconds = 0
-        granted: Lease | Held = Lease(lease.key, 0)
-
-        async def is_known() -> bool:
-            nonlocal granted
-            granted = await place.near.claim("1")
-            return isinstance(granted, Held)
-
-        await until(is_known)
-        assert isinstance(granted, Held)
-        waiting = asyncio.create_task(place.near.until_free(granted))
-        await asyncio.wait({waiting}, timeout=0.1)
-        assert not waiting.done()
-        waiting.cancel()
 
 
 # News
