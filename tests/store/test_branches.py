@@ -16,6 +16,7 @@ from gateway.state.heads import claim_continuation
 from gateway.state.histories import Histories
 from gateway.state.owned_names import OwnedNames
 from gateway.state.records import Marker, render_record
+from gateway.state.trip import Trip
 from tests.builders.chat import converse
 from tests.builders.state import look_for_marker, make_head, make_state, make_storage, make_store, stored_key
 from tests.builders.trimmed import say
@@ -203,14 +204,21 @@ async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -
 
 
 async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> None:
-    """The first one may come back there."""
-    histories, first = Histories(make_storage(await make_store())), converse(say(5))
+    """The first one may come back there, in memory and from the store."""
+    store = await make_store()
+    histories, first = Histories(make_storage(store)), converse(say(5))
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
-    histories.record("t", "one", key_of(first), first)
+    key = key_of(first)
+    histories.record("t", "one", key, first)
+    await histories.save(key, make_head(first))
     histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
-    histories.record("t", "other", key_of(first), other)
-    found = histories.find(key_of(first))
-    assert found is not None and found.is_crowded
+    histories.record("t", "other", key, other)
+    trip = Trip(store)
+    asked = histories.ask(trip, "t", [key])
+    await trip.run()
+    assert asked.record is not None
+    found = histories.find(key)
+    assert found is not None and found.is_crowded and histories.check(asked.record).is_crowded
 
 
 # Names
