@@ -102,6 +102,17 @@ _LONG = {"role": "user", "content": "x" * 200}
 _REPLY = {"role": "assistant", "content": "y" * 200}
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_an_edit_that_leaves_every_length_as_it_was_is_an_edit(at: int) -> None:
+    recognizer, talk = (
+        make_recognizer(),
+        [{"role": role, "content": "x" * 90} for role in ("user", "assistant")] * 2,
+    )
+    for content in ("x" * 90, "x" * 89 + "y"):
+        body = render([*talk[:at], {**talk[at], "content": content}, *talk[at + 1 :]])
+        assert_same(recognizer.recognize("t", CHAT, body), body)
+
+
 @given(conversations())
 def test_two_tenants_or_two_formats_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
     recognizer = make_recognizer()

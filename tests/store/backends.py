@@ -24,7 +24,7 @@ from gateway.store.disk import DiskStore
 from gateway.store.keys import make_key, make_tag
 from gateway.store.leases import Held, Lease
 from gateway.store.memory import MemoryStore
-from gateway.store.record import parse_record, render_record
+from gateway.store.record import render_record
 from gateway.store.redis.store import RedisStore
 from gateway.store.served.connection import StoreConnection
 from gateway.store.served.lease_table import LeaseTable
@@ -278,7 +278,3 @@ def open_bounded(url: str, name: str, max_bytes: int) -> User:
 def seal(key: Key, value: bytes) -> bytes:
     """What is stored for a value: damage shows, and that it belongs to another key."""
     return render_record(key.stored, value)
-
-
-def unseal(key: Key, data: bytes) -> bytes | None:
-    return parse_record(key.stored, data)

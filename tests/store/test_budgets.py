@@ -48,11 +48,6 @@ async def test_a_correction_counts_whatever_the_limit_is(user: User, change: int
     assert (await allow(user, *[1] * 5)).count(True) == left
 
 
-@every
-async def test_what_never_fits_waits_for_a_whole_window(user: User) -> None:
-    assert await user.count(most=0) == await user.count(4, name="more") == 3_600
-
-
 @shared
 async def test_many_attempts_of_several_processes_never_exceed_the_limit(backend: Backend) -> None:
     users = await backend.connect_two()
