@@ -82,8 +82,9 @@ class User:
     async def read(self, key: Key) -> bytes | None:
         return await self.store.read(key.stored)
 
-    async def list_all(self, kind: str, owner: str = OWNER) -> list[tuple[str, bytes]]:
-        prefix = make_key(make_tag(owner), kind, "")
+    async def list_all(self, kind: str, owner: str = OWNER, group: str = "") -> list[tuple[str, bytes]]:
+        """group: the part of the name before a colon; a conversation."""
+        prefix = make_key(make_tag(owner), kind, f"{group}:" if group else "")
         return [(name.removeprefix(prefix), value) for name, value in await self.store.scan(prefix)]
 
     def put(self, key: Key, value: bytes = b"x", seconds: float = 60.0) -> None:

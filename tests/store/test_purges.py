@@ -1,14 +1,7 @@
 """A purge: nothing of a tenant or a conversation stays, nothing comes back, and others keep theirs."""
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
-from gateway.bounds.slots import Slots
-from gateway.compaction.running import ManualRun, RunningCompaction, RunningCompactions, RunningDigest
-from gateway.core.compaction.manual import ManualOutcome, NothingToCompact
-from gateway.core.compaction.request import CompactionResult
-from gateway.core.compaction.summary import Rejected
 from gateway.originals.archive import OriginalsArchive
 from gateway.purge.live import LivePurge, WritesLater
 from gateway.purge.stored import PurgeCount, purge_stores
@@ -109,42 +102,3 @@ async def test_a_tenants_heads_are_forgotten_also_those_that_wait_to_be_written(
     await store.purge(make_tag("t"))
     heads.flush()
     assert await store.scan("head:") == []
-
-
-# Work under way
-
-
-_RESULT = CompactionResult(Rejected("toy"), 1)
-
-
-async def _compact(gate: asyncio.Event) -> CompactionResult:
-    await gate.wait()
-    return _RESULT
-
-
-async def test_what_is_made_for_a_deleted_conversation_is_cancelled() -> None:
-    running, gate = RunningCompactions(Slots(2, 2)), asyncio.Event()
-
-    async def digest() -> bool:
-        return await gate.wait()
-
-    async def run() -> ManualOutcome:
-        await gate.wait()
-        return NothingToCompact()
-
-    gone: list[asyncio.Task[Any]] = []
-    stays: list[asyncio.Task[Any]] = []
-    for name, tasks in (("c", gone), ("d", stays)):
-        compacting = asyncio.create_task(_compact(gate))
-        digesting, by_hand = asyncio.create_task(digest()), asyncio.create_task(run())
-        place = running.slots.place("t", is_awaited=True)
-        running.add(RunningCompaction("t", name, name, 2, place, compacting))
-        running.add_digest(name, RunningDigest(name, digesting))
-        running.add_manual(name, ManualRun(name, by_hand))
-        tasks += [compacting, digesting, by_hand]
-    running.cancel_conversation("c")
-    await asyncio.wait(gone)
-    assert all(task.cancelled() for task in gone)
-    assert not any(task.done() for task in stays)
-    gate.set()
-    await asyncio.gather(*stays)

@@ -109,6 +109,15 @@ async def test_a_list_has_exactly_the_records_of_its_kind_and_tenant(user: User)
     assert await user.list_all("d") == []
 
 
+async def test_a_list_of_one_conversation_has_its_records_alone(user: User) -> None:
+    for name in ("c:1", "c:2", "c:3", "d:1", "cc:1"):
+        await user.put_durable(Key("taken", name), name.encode())
+    user.drop(Key("taken", "c:2"))
+    user.put(Key("taken", "c:4"), b"queued")
+    assert await user.list_all("taken", group="c") == [("1", b"c:1"), ("3", b"c:3"), ("4", b"queued")]
+    assert await user.list_all("taken", "other", group="c") == []
+
+
 async def test_writes_and_deletes_of_one_key_keep_their_order(user: User) -> None:
     user.put(head(1), b"1")
     user.drop(head(1))
