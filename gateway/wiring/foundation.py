@@ -3,7 +3,6 @@
 A reload keeps all of it, so what sizes it is applied at the next start.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -244,13 +243,7 @@ def build_foundation(
         bus=bus,
         activity=activity,
         price_table=price_table,
-        keeper=ActivityKeeper(
-            activity,
-            stores.main,
-            keep_seconds,
-            round_seconds=periods.activity_round,
-            pause_seconds=periods.activity_pause,
-        ),
+        keeper=build_keeper(activity, stores.main, keep_seconds, periods),
         feed=ActivityFeed(bus, partial(take_rows, activity), periods.feed),
         reporter=Reporter(metrics, bus, log_writer, archive, activity),
         registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
@@ -261,16 +254,22 @@ def build_foundation(
         client=client,
         quotas=build_quotas(stores.main, metrics),
         purge=LivePurge(
-            stores,
-            state.news,
-            search,
-            (log_writer, archive, sessions),
-            partial(asyncio.sleep, periods.purge_settle),
+            stores, state.news, search, (log_writer, archive, sessions), settle=periods.wait_purge
         ),
         tracer=build_tracer(settings.traces),
     )
     foundation.begin(settings)
     return foundation
+
+
+def build_keeper(book: ActivityBook, store: Store, keep_seconds: float, periods: Periods) -> ActivityKeeper:
+    return ActivityKeeper(
+        book,
+        store,
+        keep_seconds,
+        round_seconds=periods.activity_round,
+        pause_seconds=periods.activity_pause,
+    )
 
 
 def build_sessions(settings: Settings, stores: Stores, lanes: Lanes) -> SessionKeeper:

@@ -3,6 +3,7 @@
 Whoever starts many gateways, one after the other, can have them wait for less.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 
 from gateway.state.compaction_leases import LeaseTimes
@@ -22,6 +23,9 @@ class Periods:
     activity_pause: float = 5.0
     purge_settle: float = 1.5
     feed: float = 1.0
+
+    async def wait_purge(self) -> None:
+        await asyncio.sleep(self.purge_settle)
 
 
 USUAL_PERIODS = Periods()
