@@ -295,7 +295,7 @@ async def ask_once(stage: Stage) -> Shown:
                     client.request(play.get("method", "POST"), url, data=data, headers=names) as response,
                 ):
                     return response.status, dict(response.headers), await response.read()
-            except TimeoutError:
+            except (TimeoutError, aiohttp.ClientError):
                 return 0, {}, b""
 
         if play.get("at_once"):
