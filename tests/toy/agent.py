@@ -146,12 +146,21 @@ def with_thinking(session: Session, tokens: int = 60) -> Session:
 
 
 @lru_cache(maxsize=8)
-def make_session(turns: int, seed: int, style: Style = "one_user", turn_tokens: int = 750) -> Session:
+def make_session(
+    turns: int,
+    seed: int,
+    style: Style = "one_user",
+    turn_tokens: int = 750,
+    *,
+    facts: Literal["some", "all"] = "some",
+) -> Session:
     """A session of so many requests, each adding about `turn_tokens` (bias 1.0) to the next.
 
-    Equal sessions are one object: drawing a long one takes a second.
+    facts: planted in some of the messages, or in every one of them. Equal sessions are one object: drawing a
+    long one takes a second.
     """
-    return _Writer(random.Random(seed), style, turn_tokens).write(f"{style}-{turns}-{seed}", turns)
+    writer = _Writer(random.Random(seed), style, turn_tokens, everywhere=facts == "all")
+    return writer.write(f"{style}-{turns}-{seed}", turns)
 
 
 def make_tools() -> tuple[Mapping[str, object], ...]:
@@ -174,8 +183,9 @@ def _tool(name: str) -> Mapping[str, object]:
 class _Writer:
     """Draws one session; holds the random source and the facts planted so far."""
 
-    def __init__(self, rng: random.Random, style: Style, turn_tokens: int) -> None:
+    def __init__(self, rng: random.Random, style: Style, turn_tokens: int, *, everywhere: bool) -> None:
         self.rng, self.style, self.turn_tokens = rng, style, turn_tokens
+        self.everywhere = everywhere
         self.facts: list[Fact] = []
 
     def write(self, name: str, count: int) -> Session:
@@ -212,7 +222,7 @@ class _Writer:
 
     def tool_turn(self, turn: int) -> Turn:
         text = make_prose(self.rng, 20) if self.rng.random() < 0.5 else None
-        if turn % _ASSISTANT_FACT_EVERY == 2:
+        if self.everywhere or turn % _ASSISTANT_FACT_EVERY == 2:
             text = f"{text or 'Noted.'} Decided: {self.plant('assistant', turn)}."
         calls = [self.call(f"call_{turn}_{index}") for index in range(self.rng.randint(1, 3))]
         assistant = {"role": "assistant", "content": text, "tool_calls": calls}
@@ -229,7 +239,7 @@ class _Writer:
 
     def result(self, turn: int, index: int, call_id: object, tokens: int) -> Message:
         text = make_tool_text(self.rng, self.rng.choice(KINDS), tokens)
-        if index == 0 and turn % _TOOL_FACT_EVERY == 1:
+        if self.everywhere or (index == 0 and turn % _TOOL_FACT_EVERY == 1):
             text = f"{self.plant('tool', turn)}\n{text}"
         return {"role": "tool", "tool_call_id": call_id, "content": text}
 

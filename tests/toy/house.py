@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from tests.toy.agent import PLAIN, Session, Shape
-from tests.toy.dialect import Since
+from tests.toy.dialect import Dialect, Since
 from tests.toy.product import Product
 from tests.toy.running import Answer, Pace, Run, ask, run_session
 from tests.toy.upstream import ToyUpstream
@@ -74,6 +74,13 @@ class House:
         names = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"} | headers
         async with aiohttp.ClientSession(headers=names) as client:
             return await ask(client, f"{self.product.base_url}{path}", sent)
+
+    async def send(self, dialect: Dialect, body: object, **headers: str) -> Answer:
+        """One request in a format, with the kind of credential that its clients have. body: as above."""
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        names = {**dialect.headers(self.key), "Content-Type": "application/json"} | headers
+        async with aiohttp.ClientSession(headers=names) as client:
+            return await ask(client, f"{self.product.base_url}{dialect.path}", sent)
 
     async def admin(
         self, path: str, method: str = "GET", body: bytes = b"", token: str | None = ADMIN_TOKEN

@@ -1,1 +1,0 @@
-"""Long sessions through a real gateway in front of the toy upstream."""

@@ -1,0 +1,1 @@
+"""What only whole processes show: workers, replicas, signals, sudden ends, and the page in a browser."""

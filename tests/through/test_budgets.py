@@ -1,0 +1,244 @@
+"""Tenants with keys, credentials and limits of their own, over real sockets."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.toy.agent import make_session
+from tests.toy.delivery import Delivery
+from tests.toy.house import make_settings
+from tests.toy.product import Product, serve
+from tests.toy.redis_server import RedisServer, requires_redis, running_redis
+from tests.toy.running import Answer, Pace, ask, run_session, wait_until
+from tests.toy.upstream import ToyUpstream
+
+_PROBES = ("first", "second")
+_CHAT = {"model": "toy-1", "messages": [{"role": "user", "content": "Hi."}]}
+
+
+def tenants(*lines: str, more: str = "") -> str:
+    """Settings with tenants: one line of keys for each."""
+    return "tenants:\n" + "".join(f"  - {{{line}}}\n" for line in lines) + more
+
+
+async def post(gateway: Product, path: str, key: str = "sk-a") -> Answer:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        return await ask(client, gateway.root_url + path, json.dumps(_CHAT).encode())
+
+
+async def get_status(gateway: Product, path: str) -> int:
+    headers = {"Authorization": "Bearer sk-a"}
+    async with aiohttp.ClientSession(headers=headers) as client, client.get(gateway.root_url + path) as got:
+        return got.status
+
+
+async def use_up(gateway: Product) -> None:
+    """Sends requests until one is refused. A minute that begins in between has room for one more."""
+    statuses = [(await post(gateway, "/v1/chat/completions")).status for _ in range(3)]
+    assert statuses in ([200, 429, 429], [200, 200, 429], [200, 429, 200])
+
+
+def read_error(answer: Answer) -> dict[str, Any]:
+    """As the official SDKs read it."""
+    assert answer.status == 429 and answer.header("content-type") == "application/json"
+    assert 1 <= int(answer.header("retry-after") or "") <= 61
+    error = json.loads(answer.body)["error"]
+    assert error.pop("message").startswith(
+        "Rate limit of the gateway reached: this tenant may send 1 requests a minute."
+    )
+    return dict(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "outer", "error"),
+    [
+        ("/v1/messages", {"type": "error"}, {"type": "rate_limit_error"}),
+        (
+            "/v1/chat/completions",
+            {},
+            {"type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"},
+        ),
+        ("/v1/responses", {}, {"type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}),
+        ("/v1/embeddings", {}, {"type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}),
+    ],
+)
+async def test_a_limited_client_gets_the_error_of_its_own_api(
+    path: str, outer: dict[str, Any], error: dict[str, Any]
+) -> None:
+    more = tenants("name: a, keys: [sk-a], requests_per_minute: 1", "name: b, keys: [sk-b]")
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
+        await use_up(gateway)
+        sent = len(toy.requests)
+        limited = await post(gateway, path)
+        assert len(toy.requests) == sent
+        for _ in range(3):
+            assert (await post(gateway, "/v1/chat/completions", "sk-b")).is_whole
+    assert read_error(limited) == error
+    assert {name: value for name, value in json.loads(limited.body).items() if name != "error"} == outer
+
+
+async def test_health_is_asked_for_without_limits_and_model_lists_are_not() -> None:
+    more = tenants("name: a, keys: [sk-a], requests_per_minute: 1")
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
+        health = [await get_status(gateway, path) for path in ("/healthz", "/readyz") * 3]
+        assert health == [200] * 6
+        await use_up(gateway)
+        assert await get_status(gateway, "/v1/models") == 429
+
+
+async def test_a_place_is_held_until_the_stream_ends_or_the_client_hangs_up() -> None:
+    more = tenants("name: a, keys: [sk-a], concurrent_requests: 1")
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
+        toy.delivery = Delivery(never=True)
+        waiting = asyncio.create_task(post(gateway, "/v1/chat/completions"))
+        await wait_until(lambda: len(toy.requests) == 1)
+        refused = await post(gateway, "/v1/chat/completions")
+        assert refused.status == 429 and b"1 requests at the same time" in refused.body
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await wait_until(lambda: toy.requests[0].disconnected)
+        toy.delivery = Delivery()
+        assert (await post(gateway, "/v1/chat/completions")).is_whole
+        assert (await post(gateway, "/v1/chat/completions")).is_whole
+
+
+async def test_new_keys_go_on_with_the_conversations_of_the_old_ones(tmp_path: Path) -> None:
+    session, steps = make_session(40, 3), (("old", 0, 34), ("new", 34, 37), ("new", 37, 40))
+    keys = ("[old]", f"[old, 'sha256:{hashlib.sha256(b'new').hexdigest()}']", "[new]")
+    async with ToyUpstream(window=16_000) as toy:
+        runs = []
+        for (key, first, last), accepted in zip(steps, keys, strict=True):
+            more = tenants(f"name: a, keys: {accepted}")
+            settings = make_settings(toy, store=f"disk:{tmp_path / 'store'}", more=more)
+            async with serve(settings) as gateway:
+                pace = Pace(first=first, last=last, key=key)
+                runs.append(await run_session(session, gateway.base_url, toy, pace=pace))
+                await gateway.at_rest()
+        assert [run.failed for run in runs] == [[]] * 3
+        assert {plan for run in runs[1:] for plan in run.plans} <= {"pivot", "pivot+pruned"}
+        assert len({run.conversation for run in runs}) == 1
+        assert runs[1].summaries == []
+
+
+async def test_a_tenants_own_credential_pays_for_its_requests_and_its_summaries() -> None:
+    session = make_session(24, 3)
+    more = tenants("name: a, keys: [sk-a], upstream: default, api_key: sk-own", "name: b, keys: [sk-b]")
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        serve(make_settings(toy, more=more)) as gateway,
+    ):
+        run = await run_session(session, gateway.base_url, toy, pace=Pace(key="sk-a"))
+        await gateway.at_rest()
+        assert run.failed == [] and run.summaries
+        assert (await post(gateway, "/v1/chat/completions", "sk-b")).is_whole
+    sent = [dict(seen.headers)["Authorization"] for seen in toy.requests]
+    assert set(sent[:-1]) == {"Bearer sk-own"} and sent[-1] == "Bearer sk-b"
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_over_the_budget_conversations_go_on_with_digests(
+    calls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = make_session(60, 3)
+    more = tenants(
+        f"name: a, keys: [sk-a], summary_budget: {{calls_per_hour: {calls}}}",
+        more="admin: {port: 0}\npolicies: {default: {compaction: {prune: false}}}\n",
+    )
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        serve(make_settings(toy, more=more)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        run = await run_session(session, gateway.base_url, toy, pace=Pace(key="sk-a"))
+        await gateway.at_rest()
+        async with client.get(f"http://127.0.0.1:{gateway.admin_port}/metrics") as response:
+            metrics = await response.text()
+    assert run.failed == [] and run.refusals == []
+    assert len(toy.summaries) == calls
+    assert "digest" in run.plans and ("pivot" in run.plans) == bool(calls)
+    assert 'gateway_summaries_over_budget_total{tenant="a"}' in metrics
+    used_up = [record for record in caplog.records if "is used up" in record.getMessage()]
+    assert len(used_up) == 1
+    assert not [record for record in caplog.records if "compaction failed" in record.getMessage()]
+
+
+async def test_tokens_of_summaries_are_those_that_the_upstream_reports() -> None:
+    """A budget that holds one summary by its usage, and not two."""
+    session = make_session(60, 3)
+    policy = "policies: {default: {compaction: {prune: false}}}\n"
+    async with ToyUpstream(window=16_000) as toy:
+        async with serve(
+            make_settings(toy, store="memory:", more=tenants("name: a, keys: [sk-a]", more=policy))
+        ) as gateway:
+            await run_session(session, gateway.base_url, toy, pace=Pace(key="sk-a"))
+            await gateway.at_rest()
+        first = toy.summaries[0].prompt_tokens
+        assert len(toy.summaries) > 1
+        toy.requests.clear()
+        budget = f"name: a, keys: [sk-a], summary_budget: {{tokens_per_hour: {int(first * 1.5)}}}"
+        async with serve(make_settings(toy, store="memory:", more=tenants(budget, more=policy))) as gateway:
+            run = await run_session(session, gateway.base_url, toy, pace=Pace(key="sk-a"))
+            await gateway.at_rest()
+    assert run.failed == []
+    assert len(toy.summaries) == 1
+
+
+@asynccontextmanager
+async def two_gateways(toy: ToyUpstream, redis: RedisServer, more: str) -> AsyncIterator[list[Product]]:
+    settings = make_settings(toy, store=redis.patient_url, more=more)
+    async with serve(settings) as first, serve(settings) as second:
+        yield [first, second]
+
+
+async def wait_until_counted(gateway: Product, redis: RedisServer, name: str) -> None:
+    """Until requests of this tenant, which come through this gateway alone, are counted at the server too."""
+
+    async def list_counts() -> set[str]:
+        return {key for key in await redis.list_keys() if "quota" in key and "requests" in key}
+
+    before = await list_counts()
+    async with asyncio.timeout(30):
+        while await list_counts() <= before:
+            assert (await post(gateway, "/v1/chat/completions", f"sk-{name}")).is_whole
+
+
+@requires_redis
+async def test_two_gateways_at_one_redis_limit_together_and_go_on_without_it() -> None:
+    more = tenants(
+        "name: a, keys: [sk-a], requests_per_minute: 20, concurrent_requests: 6",
+        *(f"name: {name}, keys: [sk-{name}], requests_per_minute: 100000" for name in _PROBES),
+    )
+    async with (
+        ToyUpstream() as toy,
+        running_redis() as redis,
+        two_gateways(toy, redis, more) as gateways,
+    ):
+        ready = asyncio.Event()
+        toy.delivery = Delivery(after=ready)
+        asked = [asyncio.create_task(post(gateways[at % 2], "/v1/chat/completions")) for at in range(30)]
+        await wait_until(lambda: len(toy.requests) == 6 and sum(task.done() for task in asked) == 24)
+        ready.set()
+        answers = await asyncio.gather(*asked)
+        assert sorted(answer.status for answer in answers) == [200] * 6 + [429] * 24
+        toy.delivery = Delivery()
+        # Refused requests did not count. A minute that begins in between has room for one more.
+        statuses = [(await post(gateways[at % 2], "/v1/chat/completions")).status for at in range(16)]
+        assert statuses.count(200) in (14, 15)
+        await redis.kill()
+        for gateway in gateways:
+            statuses = [(await post(gateway, "/v1/chat/completions")).status for _ in range(22)]
+            assert statuses.count(200) in (20, 21) and set(statuses) == {200, 429}
+        await redis.start()
+        for gateway, name in zip(gateways, _PROBES, strict=True):
+            await wait_until_counted(gateway, redis, name)
+        # It is empty, so what is counted there from now on is counted for both.
+        statuses = [(await post(gateways[at % 2], "/v1/chat/completions")).status for at in range(24)]
+        assert statuses.count(200) in (20, 21)
