@@ -3,8 +3,6 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,9 @@ from tests.toy.agent import make_session
 from tests.toy.delivery import Delivery
 from tests.toy.house import make_settings
 from tests.toy.product import Product, serve
-from tests.toy.redis_server import RedisServer, requires_redis, running_redis
 from tests.toy.running import Answer, Pace, ask, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
-_PROBES = ("first", "second")
 _CHAT = {"model": "toy-1", "messages": [{"role": "user", "content": "Hi."}]}
 
 
@@ -189,56 +185,3 @@ async def test_tokens_of_summaries_are_those_that_the_upstream_reports() -> None
             await gateway.at_rest()
     assert run.failed == []
     assert len(toy.summaries) == 1
-
-
-@asynccontextmanager
-async def two_gateways(toy: ToyUpstream, redis: RedisServer, more: str) -> AsyncIterator[list[Product]]:
-    settings = make_settings(toy, store=redis.patient_url, more=more)
-    async with serve(settings) as first, serve(settings) as second:
-        yield [first, second]
-
-
-async def wait_until_counted(gateway: Product, redis: RedisServer, name: str) -> None:
-    """Until requests of this tenant, which come through this gateway alone, are counted at the server too."""
-
-    async def list_counts() -> set[str]:
-        return {key for key in await redis.list_keys() if "quota" in key and "requests" in key}
-
-    before = await list_counts()
-    async with asyncio.timeout(30):
-        while await list_counts() <= before:
-            assert (await post(gateway, "/v1/chat/completions", f"sk-{name}")).is_whole
-
-
-@requires_redis
-async def test_two_gateways_at_one_redis_limit_together_and_go_on_without_it() -> None:
-    more = tenants(
-        "name: a, keys: [sk-a], requests_per_minute: 20, concurrent_requests: 6",
-        *(f"name: {name}, keys: [sk-{name}], requests_per_minute: 100000" for name in _PROBES),
-    )
-    async with (
-        ToyUpstream() as toy,
-        running_redis() as redis,
-        two_gateways(toy, redis, more) as gateways,
-    ):
-        ready = asyncio.Event()
-        toy.delivery = Delivery(after=ready)
-        asked = [asyncio.create_task(post(gateways[at % 2], "/v1/chat/completions")) for at in range(30)]
-        await wait_until(lambda: len(toy.requests) == 6 and sum(task.done() for task in asked) == 24)
-        ready.set()
-        answers = await asyncio.gather(*asked)
-        assert sorted(answer.status for answer in answers) == [200] * 6 + [429] * 24
-        toy.delivery = Delivery()
-        # Refused requests did not count. A minute that begins in between has room for one more.
-        statuses = [(await post(gateways[at % 2], "/v1/chat/completions")).status for at in range(16)]
-        assert statuses.count(200) in (14, 15)
-        await redis.kill()
-        for gateway in gateways:
-            statuses = [(await post(gateway, "/v1/chat/completions")).status for _ in range(22)]
-            assert statuses.count(200) in (20, 21) and set(statuses) == {200, 429}
-        await redis.start()
-        for gateway, name in zip(gateways, _PROBES, strict=True):
-            await wait_until_counted(gateway, redis, name)
-        # It is empty, so what is counted there from now on is counted for both.
-        statuses = [(await post(gateways[at % 2], "/v1/chat/completions")).status for at in range(24)]
-        assert statuses.count(200) in (20, 21)

@@ -271,7 +271,7 @@ async def play_on(house: House, session: Session, first: int, last: int) -> Run:
 
 
 async def play_until_compacted(house: House) -> tuple[Run, int]:
-    """The first request that went out with a pivot, and the turn that comes next. No two summaries are alike."""
+    """The first request that went out with a pivot, and the next turn. No two summaries are alike."""
     toy = house.toy
     toy.summary = lambda _: Reply(text=f"Summary number {len(toy.summaries)} of {house.key}: we went on.")
     for turn in range(len(_SESSION)):

@@ -1,18 +1,14 @@
 """What the product plays by itself: the demo, whose output README shows, and the benches."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bench.economics.plays import DEFAULT, TODAY, play_all
-from bench.economics.schedules import Course, find_optimum, price_schedule, truncate
 from bench.economics.tables import BEST, measure, print_ratios, print_targets
 from bench.economics.tariffs import TARIFFS
 from bench.economics.workloads import list_small_workloads
-from bench.redis_cost import RedisFigures, parse_calls, subtract
 from bench.report import with_section, written_to_report
 from bench.seen import PAGE, render_page
 from tests.shared_data import requires_shared
@@ -56,29 +52,7 @@ def test_the_demo_shows_a_compaction_and_what_happens_without_it() -> None:
         assert line in _normalize(text), line
 
 
-# The benches are programs of their own. Their sums are checked on courses small enough to count by hand.
-
-
-def make_even_course(requests: int, growth: int = 2_000, hard: int = 20_000) -> Course:
-    sizes = [2_000 + growth * at for at in range(requests)]
-    return Course(received=sizes, replies=[100] * requests, environment=1_500, floor=2_000, hard=hard)
-
-
-def test_no_schedule_is_cheaper_than_the_optimum() -> None:
-    course = make_even_course(9)
-    for tariff in TARIFFS:
-        best = find_optimum(course, tariff).bill.total
-        for first in range(2, 9):
-            for second in range(first + 1, 10):
-                bill = price_schedule(course, tariff, (first, second)[: 1 + (second < 9)])
-                assert bill is None or best <= bill.total + 1e-12
-
-
-def test_dropping_the_oldest_breaks_the_prefix_each_time_and_half_seldom() -> None:
-    course = make_even_course(60, growth=1_000)
-    each, half = truncate(course, TARIFFS[0]).bill, truncate(course, TARIFFS[0], 0.5).bill
-    assert each.again > 3 * half.again
-    assert each.summary_input == half.summary_output == 0
+# The benches are programs of their own.
 
 
 def test_a_small_conversation_is_played_priced_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,14 +66,6 @@ def test_a_small_conversation_is_played_priced_and_printed(capsys: pytest.Captur
     for tariff in TARIFFS:
         assert measured.find_ratios(TODAY, tariff.name) == [1.0]
         assert measured.find_ratios(BEST, tariff.name)[0] < 1.0
-
-
-def test_calls_of_redis_are_counted_without_those_that_no_request_causes() -> None:
-    counts = {"cmdstat_get": 3, "cmdstat_config|get": 1, "cmdstat_info": 5, "cmdstat_script|load": 2}
-    assert parse_calls(counts) == {"get": 3, "script": 2}
-    before = RedisFigures({"get": 2, "set": 1}, reads=3, in_bytes=4, out_bytes=5, memory_bytes=6, keys=1)
-    after = RedisFigures({"get": 5, "set": 1, "del": 1}, 10, 20, 30, memory_bytes=4, keys=3)
-    assert subtract(after, before) == RedisFigures({"get": 3, "del": 1}, 7, 16, 25, -2, 2)
 
 
 def test_a_part_of_the_report_replaces_its_own_section_and_no_other(tmp_path: Path) -> None:
@@ -118,27 +84,3 @@ def test_a_part_of_the_report_replaces_its_own_section_and_no_other(tmp_path: Pa
 @requires_shared
 def test_the_page_of_what_the_model_sees_is_what_the_bench_writes() -> None:
     assert PAGE.read_text("utf-8") == render_page()
-
-
-_PAGE = """
-import asyncio, tempfile
-from pathlib import Path
-from bench.page import print_page
-from bench.subject import find_port, running_gateway, running_stub
-
-with tempfile.TemporaryDirectory() as folder, running_stub() as stub:
-    port = find_port()
-    with running_gateway(stub, Path(folder), admin_port=port) as product:
-        asyncio.run(print_page(product, port, rounds=1, turns=2))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_the_page_is_read_while_the_load_runs() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _PAGE], cwd=_ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    row = ended.stdout.splitlines()[-1].split()
-    assert row[0] == "200" and re.fullmatch(r"\d+\.\d{3}", row[3])
-    assert int(row[-4]) > 0 and float(row[-3]) > 20

@@ -3,7 +3,6 @@
 docs/mcp.md
 """
 
-import asyncio
 import gzip
 import json
 import logging
@@ -133,24 +132,6 @@ async def test_any_replica_answers_for_what_another_one_has_summarized(empty_red
             token = find_tokens(talk.session.facts, "tool")[0]
             async with connecting(second, "sk-toy") as client:
                 assert token in read(await search(client, talk.conversation, token))
-
-
-async def test_clients_at_once_and_one_that_leaves_do_not_disturb_each_other() -> None:
-    async with ToyUpstream(window=16_000) as toy, serve(make_settings(toy, more=LOSSY)) as gateway:
-        talk = await play(gateway, toy, 3, "sk-toy")
-
-        async def ask(token: str) -> str:
-            async with connecting(gateway, "sk-toy") as client:
-                return read(await search(client, talk.conversation, token))
-
-        leaving = [asyncio.create_task(ask(token)) for token in talk.hidden]
-        staying = [asyncio.create_task(ask(token)) for token in talk.hidden]
-        await asyncio.wait(staying[:1])
-        for task in leaving:
-            task.cancel()
-        texts = await asyncio.gather(*staying)
-        await asyncio.gather(*leaving, return_exceptions=True)
-    assert [token for token, text in zip(talk.hidden, texts, strict=True) if token not in text] == []
 
 
 async def test_the_log_has_no_query_and_nothing_found(caplog: pytest.LogCaptureFixture) -> None:

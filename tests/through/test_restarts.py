@@ -95,15 +95,15 @@ async def test_what_a_sudden_end_leaves_at_any_moment_goes_on(
         async with open_house(toy, f"disk:{tmp_path}/state") as house:
             images = await play_with_images(house, session, tmp_path, rests=rests)
         plain = list(toy.chats)
-        for turn, folder in list(images.items())[-8:-1]:
+        for turn, folder in list(images.items())[-6:-1]:
             made = len(toy.summaries)
             async with open_house(toy, f"disk:{folder}") as house:
                 run = await house.play(session, shape, turn + 1, turn + 2)
             assert run.failed == [] and run.refusals == []
             check_request(session, shape, turn + 1, run.outgoing[-1])
             if rests:
-                assert run.outgoing[-1].body == plain[turn + 1].body
-                assert len(toy.summaries) - made <= 1
+                is_new = len(toy.summaries) - made
+                assert is_new <= 1 and (is_new or run.outgoing[-1].body == plain[turn + 1].body)
 
 
 async def test_a_summary_in_use_is_never_lost_in_a_sudden_end(tmp_path: Path) -> None:

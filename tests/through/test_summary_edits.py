@@ -12,10 +12,11 @@ import pytest
 
 from tests.toy.admin_calls import ask_to_compact
 from tests.toy.agent import Message, Trim, make_session
+from tests.toy.delivery import Delivery
 from tests.toy.house import make_settings
 from tests.toy.product import Product, serve
 from tests.toy.redis_server import RedisServer
-from tests.toy.running import Pace, Run, run_session
+from tests.toy.running import Pace, Run, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
 _ADMIN = "admin: {port: 0, token: sesame}\n"
@@ -199,3 +200,20 @@ async def test_the_text_stays_when_the_client_clears_more_of_its_results() -> No
             keys += [used] if used is not None else []
     assert len(toy.summaries) == 1
     assert len(keys) > 20
+
+
+async def test_a_summary_that_is_made_from_the_old_text_is_thrown_away() -> None:
+    """What a person has written meanwhile is what the next summary is made from."""
+    async with ToyUpstream(window=16_000) as toy, serve(make_settings(toy, more=_ADMIN)) as gateway:
+        before, turn = await play_until_compacted(gateway, toy)
+        (summary, *_) = await list_summaries(gateway, before.conversation)
+        ready, calls = asyncio.Event(), len(toy.summaries)
+        toy.summary_delivery = Delivery(after=ready)
+        headers = {"Authorization": "Bearer sesame"}
+        assert (await ask_to_compact(gateway, before.conversation, headers=headers))[0] == 202
+        await wait_until(lambda: len(toy.summaries) == calls + 1)
+        assert (await put(gateway, before.conversation, summary["key"], {"text": _TEXT}))[0] == 200
+        ready.set()
+        await gateway.at_rest()
+        after = await play(gateway, toy, turn, turn + 1)
+        assert read_summary(after) == _TEXT
