@@ -339,11 +339,11 @@ async def test_the_clients_own_compaction_call_passes_with_the_pivot_and_leaves_
     made = scene.made
     asking = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM."
     # Past the soft line: after any other request a summary would be prepared.
-    missing = int((11_750 - read_sizes(main)[1]) / 1.2)
+    missing = int((11_500 - read_sizes(main)[1]) / 1.2)
     asked, seen = await scene.send(scene.body(turn, ask_for(asking + " word" * missing)))
     await scene.house.at_rest()
     assert asked.header("x-gateway-plan") == "pivot"
-    assert 11_200 < read_sizes(asked)[1] < 12_000
+    assert 10_500 < read_sizes(asked)[1] < 12_000
     assert asking in json.dumps(array_of(seen.request)[-1])
     again, _ = await scene.send(scene.body(turn + 1))
     assert scene.made == made

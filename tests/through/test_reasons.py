@@ -96,9 +96,12 @@ async def test_a_request_that_the_upstream_refused_has_the_reason_refused(
 ) -> None:
     toy, session = ToyUpstream(window=16_000), make_session(30, 3)
     async with serving(toy, caplog, models="another-*") as gateway:
-        run = await play_turns(gateway, toy, session, range(28, 29))
+        async with listening(gateway) as heard:
+            run = await play_turns(gateway, toy, session, range(28, 29))
+            event = await heard.next("overflow")
         told = await read_told(gateway, run.conversation, caplog)
     assert run.refusals
+    assert event["retried"] and event["context"] == 16_000 and event["session_id"] == run.conversation
     assert told.log == told.metrics == told.api == told.summaries
     assert "refused" in told.log <= {"refused", "soft_threshold"}
 

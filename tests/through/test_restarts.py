@@ -1,6 +1,7 @@
 """What a stop or a sudden end leaves is enough to go on, on disk and on Redis."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,15 +11,15 @@ import pytest
 
 from tests.toy.agent import Session, Shape, Style, make_session, with_thinking
 from tests.toy.chat import CHAT
-from tests.toy.checks import Promise, check_conversation, check_facts, check_request
-from tests.toy.delivery import Delivery
+from tests.toy.checks import PLACEHOLDER, Promise, check_conversation, check_facts, check_request
+from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.house import House, make_settings
 from tests.toy.messages import Messages
 from tests.toy.product import serve
 from tests.toy.redis_server import RedisServer
 from tests.toy.responses import Responses
 from tests.toy.running import Run, wait_until
-from tests.toy.upstream import ToyUpstream
+from tests.toy.upstream import Seen, ToyUpstream
 
 WINDOW = 16_000
 SHAPES = {
@@ -106,24 +107,45 @@ async def test_what_a_sudden_end_leaves_at_any_moment_goes_on(
                 assert is_new <= 1 and (is_new or run.outgoing[-1].body == plain[turn + 1].body)
 
 
-async def test_a_summary_in_use_is_never_lost_in_a_sudden_end(tmp_path: Path) -> None:
-    """At the very moment at which the upstream sees it for the first time."""
+def copy_at_first_use(house: House, word: bytes, folder: Path) -> None:
+    """The store is copied at the very moment at which the upstream sees this word for the first time."""
+
+    def look(seen: Seen) -> RawAnswer | None:
+        if word in seen.body and not seen.is_summary and not folder.exists():
+            assert house.store is not None
+            shutil.copytree(house.store, folder)
+        return None
+
+    house.toy.intercept = look
+
+
+PRUNES = "policies: {default: {pruning: {eager: true, protect_tokens: 1500, minimum_tokens: 1000}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "more", "window"),
+    [(b"not verified", "", WINDOW), (PLACEHOLDER.encode(), PRUNES, 64_000)],
+    ids=["summary", "cleared results"],
+)
+async def test_what_is_in_use_is_never_lost_in_a_sudden_end(
+    tmp_path: Path, word: bytes, more: str, window: int
+) -> None:
     session, shape = make_session(34, 9, "one_user", 700), SHAPES["chat"]
-    toy = ToyUpstream(window=WINDOW, bias=1.2)
-    async with toy, open_house(toy, f"disk:{tmp_path}/state") as house:
-        turn = 0
-        while not (toy.chats and b"not verified" in toy.chats[-1].body):
+    toy, image, turn = ToyUpstream(window=window, bias=1.2), tmp_path / "image", 0
+    async with toy, open_house(toy, f"disk:{tmp_path}/state", more) as house:
+        copy_at_first_use(house, word, image)
+        while not image.exists():
             run = await house.play(session, shape, turn, turn + 1)
-            await house.image(tmp_path / f"image-{turn}")
+            assert run.failed == []
             turn += 1
         made, before = len(toy.summaries), toy.chats[-1]
-        async with open_house(toy, f"disk:{tmp_path}/image-{turn - 1}") as other:
+        async with open_house(toy, f"disk:{image}", more) as other:
             after = await other.play(session, shape, turn, turn + 1)
-        assert after.failed == [] and after.plans == run.plans == ["pivot"]
-        assert len(toy.summaries) == made
-        items = shape.dialect.items(before.request)
-        assert shape.dialect.items(after.outgoing[0].request)[: len(items)] == items
-        assert after.conversation == run.conversation
+    assert after.failed == [] and after.plans == run.plans
+    assert len(toy.summaries) == made
+    items = shape.dialect.items(before.request)
+    assert shape.dialect.items(after.outgoing[0].request)[: len(items)] == items
+    assert after.conversation == run.conversation
 
 
 async def wait_for_summary(house: House, count: int = 1) -> None:

@@ -13,12 +13,13 @@ from tests.toy.agent import Session, Shape, Style, make_session, with_thinking
 from tests.toy.chat import CHAT
 from tests.toy.checks import Promise, check_conversation, check_numbers, check_privacy
 from tests.toy.counting import TokenCounter
+from tests.toy.delivery import RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.economics import measure, prefix_reuse, simulate
 from tests.toy.house import House, make_settings
 from tests.toy.messages import MESSAGES, Messages
 from tests.toy.product import serve
-from tests.toy.reply import Reply
+from tests.toy.reply import Reply, ToolCall
 from tests.toy.responses import RESPONSES, Responses
 from tests.toy.running import run_session
 from tests.toy.summarising import find_facts
@@ -114,6 +115,39 @@ async def test_a_summary_is_written_on_from_the_one_before_it(house: House) -> N
         assert not seen.request.get("tools") and not seen.request.get("tool_choice")
         check_privacy(seen)
         assert seen.headers[0] is not None and f"Bearer {house.key}" in dict(seen.headers).values()
+
+
+_BAD = "BAD-SUMMARY"
+_CALL = ToolCall(id="call_1", name="read_file", arguments="{}")
+BAD_SUMMARIES = {
+    "empty": Reply(text=""),
+    "thinking alone": Reply(text=f"<think>{_BAD}</think>"),
+    "truncated": Reply(text=f"{_BAD} was", finish_reason="length"),
+    "a call": Reply(text=_BAD, tool_calls=(_CALL,)),
+    "not smaller": Reply(text=f"{_BAD} word word word" * 4_000),
+}
+
+
+@pytest.mark.parametrize("name", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("bad", BAD_SUMMARIES)
+async def test_a_summary_that_fails_its_checks_is_never_used(house: House, bad: str, name: str) -> None:
+    """Tried once more, and not again and again. Above the window a digest takes its place."""
+    session = make_session(40, 46, "one_user", 600, facts="all")
+    house.toy.summary = lambda _: BAD_SUMMARIES[bad]
+    run = await house.play(session, SHAPES[name])
+    promise = Promise(facts=(), bias=1.2)
+    sent = check_conversation(session, SHAPES[name], run, promise=promise)
+    assert "digest" in run.plans and "pivot" not in run.plans and sent[-1].inserted
+    assert not any(_BAD.encode() in seen.body for seen in run.outgoing)
+    assert 1 <= len(house.toy.summaries) <= 8
+
+
+async def test_a_summarizer_that_fails_three_times_is_left_alone(house: House) -> None:
+    session = make_session(60, 47, "one_user", 600)
+    house.toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",)) for _ in range(99)]
+    run = await house.play(session, SHAPES["chat"])
+    assert run.failed == [] and run.refusals == [] and "digest" in run.plans
+    assert 3 <= len(house.toy.summaries) <= 6
 
 
 async def test_a_summary_is_told_to_be_unverified_and_is_never_system_text(house: House) -> None:

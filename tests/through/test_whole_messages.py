@@ -4,25 +4,24 @@ import json
 import logging
 import random
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.toy.agent import Message, Session, Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
-from tests.toy.house import make_settings
+from tests.toy.house import ADMIN, House, make_settings
 from tests.toy.material import make_prose
-from tests.toy.product import Product, serve
-from tests.toy.running import Answer, Pace, Run, ask, run_session
+from tests.toy.product import serve
+from tests.toy.running import Pace, run_session
 from tests.toy.upstream import ToyUpstream
 
 _WINDOW = 16_000
 
-_ADMIN = "admin: {port: 0}\n"
 _PRICED = "{input: 1, output: 1}"
 _TURNS = make_session(14, 3, "talk", 300)
 by_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
@@ -54,23 +53,11 @@ def read_question(session: Session) -> bytes:
     return json.dumps(session.opening[0]["content"]).encode()
 
 
-async def play(toy: ToyUpstream, gateway: Product, session: Session, shape: Shape, last: int) -> Run:
-    return await run_session(session, gateway.base_url, toy, shape, Pace(last=last))
-
-
-async def ask_first(
-    gateway: Product, session: Session, shape: Shape, headers: dict[str, str] | None = None
-) -> Answer:
-    dialect = shape.dialect
-    async with aiohttp.ClientSession(headers=dialect.headers("sk-toy") | (headers or {})) as client:
-        return await ask(client, f"{gateway.base_url}{dialect.path}", session.request(0, shape))
-
-
-async def read_admin(gateway: Product, path: str) -> Any:
-    url = f"http://127.0.0.1:{gateway.admin_port}{path}"
-    async with aiohttp.ClientSession() as client, client.get(url) as response:
-        assert response.status == 200, await response.read()
-        return await response.json() if path.startswith("/api") else await response.text()
+@asynccontextmanager
+async def open_house(bias: float = 1.0, price: str = "", more: str = ADMIN) -> AsyncIterator[House]:
+    toy = ToyUpstream(window=_WINDOW, bias=bias)
+    async with toy, serve(make_settings(toy, price=price, more=more)) as product:
+        yield House(toy, product, "sk-toy")
 
 
 # Tokens as the upstream counts, its count beside ours, and the reply that is asked for.
@@ -84,13 +71,12 @@ async def test_a_question_that_only_our_count_finds_too_long_leaves_whole(
 ) -> None:
     tokens, bias, max_tokens = case
     shape = Shape(dialect=dialect, max_tokens=max_tokens)
-    async with ToyUpstream(window=_WINDOW, bias=bias) as toy:
-        session = ask_at_length(toy, tokens, shape)
-        async with serve(make_settings(toy)) as gateway:
-            answer = await ask_first(gateway, session, shape)
+    async with open_house(bias) as house:
+        session = ask_at_length(house.toy, tokens, shape)
+        answer = await house.send(dialect, session.request(0, shape))
     assert answer.is_whole and answer.header("x-gateway-plan") == "passthrough"
-    assert [seen.refusal for seen in toy.requests] == [None]
-    assert read_question(session) in toy.chats[0].body
+    assert [seen.refusal for seen in house.toy.requests] == [None]
+    assert read_question(session) in house.toy.chats[0].body
 
 
 @by_dialect
@@ -98,17 +84,16 @@ async def test_a_refused_question_is_cut_by_what_the_refusal_asks_for_and_it_is_
     dialect: Dialect, caplog: pytest.LogCaptureFixture
 ) -> None:
     shape = Shape(dialect=dialect, max_tokens=500)
-    async with ToyUpstream(window=_WINDOW) as toy:
-        session = ask_at_length(toy, 24_000, shape)
-        async with serve(make_settings(toy, price=_PRICED, more=_ADMIN)) as gateway:
-            with caplog.at_level(logging.WARNING):
-                run = await play(toy, gateway, session, shape, last=1)
-            await gateway.at_rest()
-            path = f"/api/v1/conversations/{run.conversation}"
-            row, log = await read_admin(gateway, path), await read_admin(gateway, f"{path}/log")
-            metrics = await read_admin(gateway, "/metrics")
+    async with open_house(price=_PRICED) as house:
+        session = ask_at_length(house.toy, 24_000, shape)
+        with caplog.at_level(logging.WARNING):
+            run = await house.play(session, shape, last=1)
+        await house.at_rest()
+        path = f"/conversations/{run.conversation}"
+        (_, row), (_, log) = await house.admin(path), await house.admin(f"{path}/log")
+        _, metrics = await house.admin("/metrics")
     assert run.failed == [] and run.plans == ["cut"]
-    refused, sent = toy.requests
+    refused, sent = house.toy.requests
     assert refused.refusal is not None and read_question(session) in refused.body
     # The refusals of Responses have no numbers; then our own count has to do.
     least = 0.85 if dialect.path == "/responses" else 0.95
@@ -127,16 +112,15 @@ async def test_a_conversation_goes_on_with_the_cut_question_and_is_not_refused_e
     dialect: Dialect,
 ) -> None:
     shape = Shape(dialect=dialect, max_tokens=500)
-    async with ToyUpstream(window=_WINDOW) as toy:
-        session = ask_at_length(toy, 24_000, shape)
-        async with serve(make_settings(toy)) as gateway:
-            run = await play(toy, gateway, session, shape, last=len(session))
-            # The same question once more, as of a client that tries again.
-            again = await ask_first(gateway, session, shape)
+    async with open_house() as house:
+        session = ask_at_length(house.toy, 24_000, shape)
+        run = await house.play(session, shape)
+        # The same question once more, as of a client that tries again.
+        again = await house.send(dialect, session.request(0, shape))
     assert run.failed == [] and again.is_whole
     assert set(run.plans) == {"cut"} and None not in [a.header("x-gateway-warning") for a in run.answers]
-    assert len(toy.requests) <= len(session) + 4
-    assert len([seen for seen in toy.requests if seen.refusal is not None]) == 1
+    assert len(house.toy.requests) <= len(session) + 4
+    assert len([seen for seen in house.toy.requests if seen.refusal is not None]) == 1
     # The question changes at most once more, and not with each turn.
     cut = {str(dialect.items(seen.request)[:2]) for seen in run.outgoing[1:]}
     assert len(cut) <= 2
@@ -147,15 +131,14 @@ async def test_a_refusal_without_numbers_cuts_a_part_and_each_retry_is_smaller(d
     shape = Shape(dialect=dialect, max_tokens=500)
     error = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
     refusal = RawAnswer(status=400, headers=(("Content-Type", "application/json"),), pieces=(error,))
-    async with ToyUpstream(window=_WINDOW) as toy:
-        toy.intercept = lambda seen: refusal if seen.refusal is not None else None
-        session = ask_at_length(toy, 19_000, shape)
-        async with serve(make_settings(toy)) as gateway:
-            answer = await ask_first(gateway, session, shape)
+    async with open_house() as house:
+        house.toy.intercept = lambda seen: refusal if seen.refusal is not None else None
+        session = ask_at_length(house.toy, 19_000, shape)
+        answer = await house.send(dialect, session.request(0, shape))
     assert answer.is_whole and answer.header("x-gateway-plan") == "cut"
-    sizes = [len(seen.body) for seen in toy.requests]
+    sizes = [len(seen.body) for seen in house.toy.requests]
     assert 2 <= len(sizes) <= 3 and sizes == sorted(sizes, reverse=True)
-    assert toy.requests[-1].prompt_tokens > _WINDOW / 2
+    assert house.toy.requests[-1].prompt_tokens > _WINDOW / 2
 
 
 @by_dialect
@@ -163,25 +146,24 @@ async def test_what_cannot_be_made_to_fit_leaves_whole_and_the_refusal_is_the_an
     dialect: Dialect,
 ) -> None:
     shape = Shape(dialect=dialect, max_tokens=500)
-    async with ToyUpstream(window=_WINDOW) as toy:
-        long = ask_at_length(toy, 18_000, shape)
+    async with open_house() as house:
+        long = ask_at_length(house.toy, 18_000, shape)
         system = {**_TURNS.leading[0], "content": long.opening[0]["content"]}
         session = replace(_TURNS, leading=(system,), opening=({"role": "user", "content": "Go on. " * 400},))
-        async with serve(make_settings(toy)) as gateway:
-            answer = await ask_first(gateway, session, shape)
-            direct = await ask_first(gateway, session, shape, {"x-gateway-bypass": "1"})
+        body = session.request(0, shape)
+        answer = await house.send(dialect, body)
+        direct = await house.send(dialect, body, **{"x-gateway-bypass": "1"})
     assert (answer.status, answer.body) == (direct.status, direct.body) and answer.status == 400
-    assert len({seen.body for seen in toy.requests}) == 1 and len(toy.requests) == 2
+    assert len({seen.body for seen in house.toy.requests}) == 1 and len(house.toy.requests) == 2
 
 
 @by_dialect
 async def test_a_large_opening_stays_whole_when_old_turns_are_summarized(dialect: Dialect) -> None:
     shape = Shape(dialect=dialect, max_tokens=500)
-    async with ToyUpstream(window=_WINDOW) as toy:
-        long = ask_at_length(toy, 8_000, shape)
+    async with open_house() as house:
+        long = ask_at_length(house.toy, 8_000, shape)
         session = replace(make_session(25, 3, "talk", 300), opening=long.opening)
-        async with serve(make_settings(toy)) as gateway:
-            run = await play(toy, gateway, session, shape, last=len(session))
+        run = await house.play(session, shape)
     assert (run.failed, run.refusals) == ([], [])
     assert "pivot" in run.plans and "cut" not in run.plans
     assert all(read_question(session) in seen.body for seen in run.outgoing)
@@ -189,11 +171,10 @@ async def test_a_large_opening_stays_whole_when_old_turns_are_summarized(dialect
 
 async def test_an_opening_that_is_refused_behind_a_summary_is_cut_there() -> None:
     shape = Shape(max_tokens=500)
-    async with ToyUpstream(window=_WINDOW) as toy:
-        long = ask_at_length(toy, 14_900, shape)
+    async with open_house() as house:
+        long = ask_at_length(house.toy, 14_900, shape)
         session = replace(make_session(20, 3, "talk", 300), opening=long.opening)
-        async with serve(make_settings(toy)) as gateway:
-            run = await play(toy, gateway, session, shape, last=len(session))
+        run = await house.play(session, shape)
     assert run.failed == []
     assert len(run.refusals) == 1 and len(run.summaries) <= 5
     assert run.plans[0] == "passthrough" and run.plans[-1] == "cut"
@@ -204,7 +185,8 @@ async def test_an_opening_that_is_refused_behind_a_summary_is_cut_there() -> Non
 async def test_the_window_that_a_warning_names_is_the_upstreams() -> None:
     """Also where the upstream counts more than we do, and a refused request is made to fit our count."""
     session = make_session(60, 11, turn_tokens=1_000)
-    async with ToyUpstream(window=16_384, bias=1.8) as toy, serve(make_settings(toy)) as gateway:
+    toy = ToyUpstream(window=16_384, bias=1.8)
+    async with toy, serve(make_settings(toy)) as gateway:
         runs = [
             await run_session(
                 session, gateway.base_url, toy, Shape(), Pace(first=at, last=at + 2, key=f"sk-{at}")
