@@ -1,19 +1,16 @@
-"""Tenants with keys, credentials and limits of their own, over real sockets."""
+"""What tenants pay for: their keys, their credentials and the budgets for their summaries."""
 
-import asyncio
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
 from tests.toy.agent import make_session
-from tests.toy.delivery import Delivery
 from tests.toy.house import make_settings
 from tests.toy.product import Product, serve
-from tests.toy.running import Answer, Pace, ask, run_session, wait_until
+from tests.toy.running import Answer, Pace, ask, run_session
 from tests.toy.upstream import ToyUpstream
 
 _CHAT = {"model": "toy-1", "messages": [{"role": "user", "content": "Hi."}]}
@@ -28,82 +25,6 @@ async def post(gateway: Product, path: str, key: str = "sk-a") -> Answer:
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     async with aiohttp.ClientSession(headers=headers) as client:
         return await ask(client, gateway.root_url + path, json.dumps(_CHAT).encode())
-
-
-async def get_status(gateway: Product, path: str) -> int:
-    headers = {"Authorization": "Bearer sk-a"}
-    async with aiohttp.ClientSession(headers=headers) as client, client.get(gateway.root_url + path) as got:
-        return got.status
-
-
-async def use_up(gateway: Product) -> None:
-    """Sends requests until one is refused. A minute that begins in between has room for one more."""
-    statuses = [(await post(gateway, "/v1/chat/completions")).status for _ in range(3)]
-    assert statuses in ([200, 429, 429], [200, 200, 429], [200, 429, 200])
-
-
-def read_error(answer: Answer) -> dict[str, Any]:
-    """As the official SDKs read it."""
-    assert answer.status == 429 and answer.header("content-type") == "application/json"
-    assert 1 <= int(answer.header("retry-after") or "") <= 61
-    error = json.loads(answer.body)["error"]
-    assert error.pop("message").startswith(
-        "Rate limit of the gateway reached: this tenant may send 1 requests a minute."
-    )
-    return dict(error)
-
-
-@pytest.mark.parametrize(
-    ("path", "outer", "error"),
-    [
-        ("/v1/messages", {"type": "error"}, {"type": "rate_limit_error"}),
-        (
-            "/v1/chat/completions",
-            {},
-            {"type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"},
-        ),
-        ("/v1/responses", {}, {"type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}),
-        ("/v1/embeddings", {}, {"type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}),
-    ],
-)
-async def test_a_limited_client_gets_the_error_of_its_own_api(
-    path: str, outer: dict[str, Any], error: dict[str, Any]
-) -> None:
-    more = tenants("name: a, keys: [sk-a], requests_per_minute: 1", "name: b, keys: [sk-b]")
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
-        await use_up(gateway)
-        sent = len(toy.requests)
-        limited = await post(gateway, path)
-        assert len(toy.requests) == sent
-        for _ in range(3):
-            assert (await post(gateway, "/v1/chat/completions", "sk-b")).is_whole
-    assert read_error(limited) == error
-    assert {name: value for name, value in json.loads(limited.body).items() if name != "error"} == outer
-
-
-async def test_health_is_asked_for_without_limits_and_model_lists_are_not() -> None:
-    more = tenants("name: a, keys: [sk-a], requests_per_minute: 1")
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
-        health = [await get_status(gateway, path) for path in ("/healthz", "/readyz") * 3]
-        assert health == [200] * 6
-        await use_up(gateway)
-        assert await get_status(gateway, "/v1/models") == 429
-
-
-async def test_a_place_is_held_until_the_stream_ends_or_the_client_hangs_up() -> None:
-    more = tenants("name: a, keys: [sk-a], concurrent_requests: 1")
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
-        toy.delivery = Delivery(never=True)
-        waiting = asyncio.create_task(post(gateway, "/v1/chat/completions"))
-        await wait_until(lambda: len(toy.requests) == 1)
-        refused = await post(gateway, "/v1/chat/completions")
-        assert refused.status == 429 and b"1 requests at the same time" in refused.body
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        await wait_until(lambda: toy.requests[0].disconnected)
-        toy.delivery = Delivery()
-        assert (await post(gateway, "/v1/chat/completions")).is_whole
-        assert (await post(gateway, "/v1/chat/completions")).is_whole
 
 
 async def test_new_keys_go_on_with_the_conversations_of_the_old_ones(tmp_path: Path) -> None:

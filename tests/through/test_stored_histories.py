@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy.agent import Session, Shape, make_session, with_thinking
+from tests.toy.agent import Shape, make_session, with_thinking
 from tests.toy.checks import Promise, check_conversation
 from tests.toy.counting import TokenCounter
 from tests.toy.dialect import Since
-from tests.toy.economics import prefix_reuse, summary_budget
+from tests.toy.economics import prefix_reuse
 from tests.toy.house import House, make_settings
 from tests.toy.messages import Messages
 from tests.toy.product import serve
 from tests.toy.responses import Responses
 from tests.toy.running import Run
-from tests.toy.threads import find_thread_error
 from tests.toy.upstream import Seen, ToyUpstream
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -91,49 +90,6 @@ async def test_a_continued_thread_is_understood_as_the_history_sent_in_full() ->
     items = Messages().items
     assert [items(prompt) for prompt in threaded.prompts] == [items(prompt) for prompt in in_full.prompts]
     assert threaded.conversation == in_full.conversation
-
-
-# Another gateway has relayed the beginning: nothing is cut, and the client is asked for all of it.
-
-
-async def play_elsewhere(house: House, session: Session, shape: Shape, last: int) -> Run:
-    """Through a gateway that this one knows nothing of."""
-    async with serve(make_settings(house.toy)) as product:
-        return await replace(house, product=product).play(session, shape, last=last)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_unknown_thread_passes_until_it_is_full_and_is_then_sent_in_full(
-    house: House, stream: bool
-) -> None:
-    session = replace(make_session(60, 60, "many_users", 500), model="toy-threads")
-    shape = Shape(dialect=THREADS, max_tokens=2_000, stream=stream)
-    house.toy.counter = TokenCounter(1.0)
-    first = await play_elsewhere(house, session, shape, 5)
-    run = await house.play(session, shape, 5, since=first.since)
-    assert first.failed == [] and run.failed == []
-    # What passes is what came, and upstream had nothing to refuse.
-    assert run.replays == ("thread_not_found",) and run.refusals == []
-    assert len([seen for seen in run.outgoing if is_named(seen)]) >= 5
-    assert len(run.summaries) <= summary_budget(session, TokenCounter(1.0), WINDOW)
-    whole = Messages()
-    for turn, seen in enumerate(run.outgoing[:5], start=5):
-        assert whole.items(seen.whole) == whole.items(session.envelope(turn, Shape(dialect=whole)))
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_overflow_in_an_unknown_thread_asks_for_all_of_it(house: House, stream: bool) -> None:
-    session = make_session(40, 40, "many_users", 500)
-    shape = Shape(dialect=THREADS, max_tokens=2_000, stream=stream)
-    house.toy.counter = TokenCounter(1.0)
-    since = (await play_elsewhere(house, session, shape, 8)).since
-    assert since is not None
-    # No response has told the size yet, and this one does not fit.
-    body = session.request(25, shape, since)
-    answer = await house.send(THREADS, body)
-    assert (answer.status, find_thread_error(answer.body)) == (404, "thread_not_found")
-    assert house.toy.chats[-1].body == body
-    assert (await house.send(THREADS, session.request(25, shape))).is_whole
 
 
 async def test_tenants_do_not_continue_each_others_threads() -> None:
