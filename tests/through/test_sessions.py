@@ -11,7 +11,7 @@ from tests.covering import choose, choose_cover, cover, cover_product
 from tests.shared_data import requires_shared
 from tests.toy.agent import Session, Shape, Style, make_session, with_thinking
 from tests.toy.chat import CHAT
-from tests.toy.checks import Promise, check_conversation, check_numbers, check_privacy
+from tests.toy.checks import Promise, check_conversation, check_numbers, check_privacy, read_sizes
 from tests.toy.counting import TokenCounter
 from tests.toy.delivery import RawAnswer
 from tests.toy.dialect import Dialect
@@ -191,6 +191,19 @@ async def test_two_keys_with_the_same_history_pay_for_a_summary_each(house: Hous
         assert run.summaries
         assert {dict(seen.headers)["Authorization"] for seen in run.seen} == {f"Bearer {each.key}"}
     assert runs[0].conversation != runs[1].conversation
+
+
+@pytest.mark.parametrize("bias", [0.7, 1.6])
+async def test_what_was_learned_of_a_tokenizer_holds_for_the_next_conversation(
+    house: House, bias: float
+) -> None:
+    """Whose first request is long, so that nothing else is known of it."""
+    first, second = (at_bias(house, make_session(20, seed, "talk", 600), bias) for seed in (48, 49))
+    await house.play(first, SHAPES["chat"], last=8)
+    await house.at_rest()
+    run = await house.play(second, SHAPES["chat"], 16, 17)
+    true, estimate = run.outgoing[-1].prompt_tokens, read_sizes(run.answers[-1])[1]
+    assert abs(estimate - true) < 0.15 * true
 
 
 async def test_pictures_are_counted_and_not_taken_for_their_links(house: House) -> None:
