@@ -161,6 +161,12 @@ async def test_branches_that_differ_in_one_digit_are_two(scene: Scene, at: int) 
     assert own[0] != own[1]
 
 
+async def test_newest_messages_that_differ_in_their_last_digit_are_two(scene: Scene) -> None:
+    bodies = [scene.body(COMPACTED, ask_for(f"Use port 803{digit}")) for digit in (1, 2, 1)]
+    ids = [(await scene.send(body))[0].header("x-gateway-conversation") for body in bodies]
+    assert ids[0] == ids[2] != ids[1]
+
+
 @pytest.mark.parametrize("turn", [1, 3, 12])
 async def test_a_rewind_to_before_the_pivot_is_sent_as_it_is(scene: Scene, turn: int) -> None:
     made, body = scene.made, scene.body(turn)

@@ -28,6 +28,12 @@ def talk(turns: int, chars: int = 4_000) -> list[dict[str, str]]:
     return messages
 
 
+def fill(toy: ToyUpstream) -> list[dict[str, str]]:
+    """A talk that fits the window, and is past the line at which it is compacted."""
+    turns = next(turns for turns in range(99) if toy.counter.messages(talk(turns)) > 0.82 * toy.window)
+    return talk(turns)
+
+
 @dataclass
 class Reloading:
     toy: ToyUpstream
@@ -106,11 +112,12 @@ async def test_a_chain_has_one_summary_across_a_reload() -> None:
 
 async def test_a_new_policy_holds_from_the_next_request_on() -> None:
     async with reloading("policies: {default: {compaction: {auto: false}}}\n") as case:
-        assert (await case.say(talk(10))).header("x-gateway-plan") == "passthrough"
+        long = fill(case.toy)
+        assert (await case.say(long)).header("x-gateway-plan") == "passthrough"
         await case.reload("policies: {default: {summary: {method: digest}}}\n")
-        assert (await case.say(talk(10))).header("x-gateway-plan") == "digest"
+        assert (await case.say(long)).header("x-gateway-plan") == "digest"
         await case.reload("response_headers: false\n")
-        assert (await case.say(talk(10))).header("x-gateway-plan") is None
+        assert (await case.say(long)).header("x-gateway-plan") is None
     assert case.toy.summaries == []
 
 
@@ -142,7 +149,7 @@ async def test_settings_that_lead_to_the_gateway_itself_or_are_wrong_change_noth
         with pytest.raises(SettingsError, match=r"unknown key 'drain_secondz'.*'drain_seconds'"):
             await case.reload("drain_secondz: 1\n")
         assert (await case.say(talk(1))).is_whole
-        assert (await case.say(talk(10))).header("x-gateway-plan") == "pivot"
+        assert (await case.say(fill(case.toy))).header("x-gateway-plan") == "pivot"
 
 
 async def test_the_admin_port_takes_the_new_token_and_none_is_taken_away() -> None:
