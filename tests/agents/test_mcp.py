@@ -16,8 +16,9 @@ from tests.agents.client import KEY, copy_program, npm_program, run_in_node
 from tests.agents.clients import find_client
 from tests.agents.errand import Errand, Size
 from tests.agents.trial import make_place, run_command
-from tests.end_to_end.test_mcp import LOSSY, play
-from tests.toy.gateway import make_settings, running_gateway
+from tests.through.test_mcp import LOSSY, play
+from tests.toy.house import make_settings
+from tests.toy.product import serve
 from tests.toy.reply import Reply, ToolCall
 from tests.toy.upstream import ToyUpstream
 
@@ -50,7 +51,7 @@ async def test_a_typescript_client_finds_what_was_summarized_and_nothing_of_anot
 ) -> None:
     _require(package)
     more = LOSSY + f"tenants: [{{name: red, keys: [{KEY}]}}, {{name: blue, keys: [sk-blue]}}]\n"
-    async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with ToyUpstream(window=16_000) as toy, serve(make_settings(toy, more=more)) as gateway:
         talk, other = await play(gateway, toy, 3, KEY), await play(gateway, toy, 4, "sk-blue")
         place = make_place(tmp_path, gateway.root_url)
         copy_program(_PROGRAM)(place)
@@ -114,7 +115,7 @@ async def test_codex_searches_its_own_conversation(tmp_path: Path) -> None:
     errand.write_notes()
     fact = (tmp_path / "project" / "notes" / "note_000.txt").read_text("utf-8").splitlines()[0]
     model, client = Searcher(errand, fact), find_client("Codex")
-    async with ToyUpstream(window=_WINDOW) as toy, running_gateway(make_settings(toy, more=LOSSY)) as gateway:
+    async with ToyUpstream(window=_WINDOW) as toy, serve(make_settings(toy, more=LOSSY)) as gateway:
         toy.reply = model.reply
         place = make_place(tmp_path, gateway.root_url)
         client.prepare(place)

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.wire.recall import RECALL_TOOL
 from tests.agents.client import Client
 from tests.agents.clients import find_client
 from tests.agents.errand import Errand, find_names
 from tests.agents.tap import Tap, Tapped
 from tests.agents.trial import make_errand, make_place, run_command
 from tests.toy.counting import render_compact
-from tests.toy.gateway import running_gateway
+from tests.toy.product import serve
 from tests.toy.recalling import find_results, make_recall
 from tests.toy.reply import Reply, ToolCall
 from tests.toy.upstream import Seen, ToyUpstream
@@ -31,6 +30,8 @@ _STEPS = 18
 # Replies of the errand between two moments, so that each has later requests before the next one.
 _REST = 2
 # Whatever of a search a client could have seen: the tool, and the ids of its calls.
+# The name of the gateway's tool.
+RECALL_TOOL = "recall_history"
 _TRACES = (RECALL_TOOL.encode(), b"call_recall_")
 # Of the sentence that begins every summary.
 _FRAMING = "can be searched under the conversation id"
@@ -111,7 +112,7 @@ async def test_an_agent_never_notices_that_its_model_searches(client: Client, tm
     async with ToyUpstream(window=client.window, rules=client.rules) as toy:
         toy.reply = model.reply
         settings = _SETTINGS.format(base_url=toy.base_url, model=client.model, window=client.window)
-        async with running_gateway(settings) as gateway, Tap(gateway.root_url) as tap:
+        async with serve(settings) as gateway, Tap(gateway.root_url) as tap:
             place = make_place(tmp_path, tap.root_url)
             client.prepare(place)
             finished = [await run_command(each, place) for each in client.commands(place, errand.prompts)]

@@ -24,7 +24,7 @@ from tests.agents.tap import Tap, Tapped
 from tests.toy.counting import render_compact
 from tests.toy.dialects import find_dialect
 from tests.toy.economics import Sizes
-from tests.toy.gateway import RunningGateway, running_gateway
+from tests.toy.product import Product, serve
 from tests.toy.upstream import ToyUpstream
 
 _PATIENCE_SECONDS = 300
@@ -156,9 +156,9 @@ def make_errand(client: Client, notes: Path, steps: int = _STEPS) -> Errand:
     return errand
 
 
-def _gateway(toy: ToyUpstream, client: Client) -> AbstractAsyncContextManager[RunningGateway]:
+def _gateway(toy: ToyUpstream, client: Client) -> AbstractAsyncContextManager[Product]:
     """As an operator would write it: one upstream for all, the model's true window."""
-    return running_gateway(
+    return serve(
         'store: "memory:"\nadmin: {port: 0}\nupstreams:\n'
         f'  default: {{base_url: "{toy.base_url}", discover: false, formats: [chat, responses, messages]}}\n'
         f"models:\n  - {{match: {client.model}, context: {client.window}}}\n"
@@ -205,7 +205,7 @@ async def run_command(command: Command, place: Place) -> Finished:
     return Finished(status=process.returncode or 0, output=output.decode("utf-8", "replace"))
 
 
-async def _read_counts(gateway: RunningGateway) -> Mapping[str, int]:
+async def _read_counts(gateway: Product) -> Mapping[str, int]:
     """The gateway's own metrics, by name and labels."""
     url = f"http://127.0.0.1:{gateway.admin_port}/metrics"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
