@@ -13,6 +13,7 @@ import pytest_asyncio
 from tests.toy.house import ADMIN, House, make_settings
 from tests.toy.product import serve
 from tests.toy.upstream import ToyUpstream
+from tests.toy.wire import Wire, opening_wire
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -33,3 +34,18 @@ async def house(shared_house: House, request: pytest.FixtureRequest) -> House:
     shared_house.toy.reset()
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
     return House(shared_house.toy, shared_house.product, f"sk-{name}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
+    """A raw upstream in place of a toy. A module may say more of both in WIRE_UPSTREAM and WIRE_MORE (YAML)."""
+    names = vars(request.module)
+    async with opening_wire(names.get("WIRE_UPSTREAM", ""), names.get("WIRE_MORE", "")) as wire:
+        yield wire
+
+
+@pytest.fixture
+def wire(shared_wire: Wire) -> Wire:
+    """The upstream is as new."""
+    shared_wire.reset()
+    return shared_wire

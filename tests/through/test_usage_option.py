@@ -8,11 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.toy.gateway import make_settings, running_gateway
-from tests.toy.reply import Frame, Reply, ToolCall, render_events
-from tests.toy.upstream import ToyUpstream
-from tests.wire.recorded import cut, load_responses
-from tests.wire_through.raw import (
+from tests.toy.house import make_settings
+from tests.toy.product import serve
+from tests.toy.raw import (
     Script,
     ask,
     in_turn,
@@ -21,8 +19,10 @@ from tests.wire_through.raw import (
     render_request,
     writing,
 )
-from tests.wire_through.shared_cases import RECORDINGS, requires_cases
-from tests.wire_through.wiring import STREAMED, Wire, make_chat, opening_wire, render_chat
+from tests.toy.recorded import RECORDINGS, cut, load_responses, requires_cases
+from tests.toy.reply import Frame, Reply, ToolCall, render_events
+from tests.toy.upstream import ToyUpstream
+from tests.toy.wire import STREAMED, WHOLE, Wire, make_chat, opening_wire, render_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,10 +72,16 @@ async def test_we_ask_and_take_the_extra_chunk_out_again(wire: Wire) -> None:
     assert seen.head.values("accept-encoding") == [b"identity"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [b"null", b"{}", b' { "odd" : [1] } ', b'{"include_usage":false}', b'{"include_usage" : null,"odd":1}'],
-)
+OPTIONS = [
+    b"null",
+    b"{}",
+    b' { "odd" : [1] } ',
+    b'{"include_usage":false}',
+    b'{"include_usage" : null,"odd":1}',
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 async def test_other_options_of_the_stream_stay(wire: Wire, options: bytes) -> None:
     for body in (
         b'{"stream_options":' + options + b',"model":"m","messages":[],"stream":true}',
@@ -102,7 +108,7 @@ async def test_other_options_of_the_stream_keep_their_bytes(wire: Wire, options:
 
 
 @requires_cases(RECORDINGS, "recorded answers")
-@pytest.mark.parametrize("size", [7, 1_000])
+@pytest.mark.parametrize("size", [pytest.param(7, marks=pytest.mark.exhaustive), 97])
 async def test_recordings_lose_their_extra_chunk_and_nothing_else(wire: Wire, size: int) -> None:
     changed = 0
     async with wire.connecting() as connection:
@@ -127,7 +133,7 @@ REPLIES = st.builds(
 )
 
 
-@settings(examples(20, exhaustive=60), suppress_health_check=list(HealthCheck))
+@settings(examples(10, exhaustive=60), suppress_health_check=list(HealthCheck))
 @given(reply=REPLIES, size=st.integers(1, 60), ending=st.sampled_from([b"\n", b"\r\n"]))
 async def test_the_client_gets_any_stream_as_if_usage_had_not_been_requested(
     wire: Wire, reply: Reply, size: int, ending: bytes
@@ -232,6 +238,18 @@ async def test_a_refusal_of_an_invalid_request_teaches_nothing() -> None:
         assert [is_asking(seen.body) for seen in wire.upstream.received] == [True, False, True]
 
 
+async def test_only_chat_streams_are_asked_for_usage(wire: Wire) -> None:
+    """The two other formats tell it anyway."""
+    for path, body in (
+        ("/v1/chat/completions", WHOLE),
+        ("/v1/messages", SILENT),
+        ("/v1/responses", b'{"model":"m","input":"x","stream":true}'),
+        ("/v1/other", SILENT),
+    ):
+        await wire.ask(render_request(path, body))
+        assert wire.upstream.received[-1].body == body
+
+
 async def test_it_can_be_switched_off_for_an_upstream() -> None:
     async with opening_wire("include_usage: false") as wire:
         wire.upstream.script = streaming(DELTA, EXTRA, DONE)
@@ -257,7 +275,7 @@ async def test_a_client_that_requests_usage_gets_the_chunk(wire: Wire) -> None:
 
 
 async def test_a_strict_upstream_accepts_the_added_option() -> None:
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy)) as gateway:
         through = await ask(gateway.port, render_chat(SILENT))
         directly = await ask(toy.port, render_chat(SILENT))
         events = [event.replace(b',"usage":null', b"") for event in through.body.split(b"\n\n")]

@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 
 from tests.toy.agent import Session, Shape, make_session
-from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.house import make_settings
 from tests.toy.messages import Messages
+from tests.toy.product import serve
 from tests.toy.running import Answer, Run, ask, run_session
 from tests.toy.upstream import ToyUpstream
 
@@ -36,7 +37,7 @@ async def opening_room(headers: Mapping[str, str] | None = None) -> AsyncIterato
     toy = ToyUpstream(window=16_000, bias=1.3)
     async with (
         toy,
-        running_gateway(make_settings(toy)) as gateway,
+        serve(make_settings(toy)) as gateway,
         aiohttp.ClientSession(headers=_HEADERS | dict(headers or {})) as client,
     ):
         yield Room(toy, gateway.base_url, client)
@@ -64,9 +65,9 @@ async def test_a_pivot_from_before_a_restart_is_counted_after_it(session: Sessio
     toy = ToyUpstream(window=16_000, bias=1.3)
     async with toy, aiohttp.ClientSession(headers=_HEADERS) as client:
         settings = make_settings(toy, store=store_url)
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             run = await run_session(session, gateway.base_url, toy, _SHAPE)
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             room = Room(toy, gateway.base_url, client)
             await room.count(session.request(len(session) - 1, _SHAPE))
     assert run.summaries

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from tests.toy.gateway import running_gateway
+from tests.toy.product import serve
+from tests.toy.raw import Got, RawUpstream, ask, render_answer, render_request, writing
 from tests.toy.running import wait_until
-from tests.wire_through.raw import Got, RawUpstream, ask, render_answer, render_request, writing
-from tests.wire_through.wiring import WHOLE
+from tests.toy.wire import WHOLE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,7 +50,7 @@ async def opening_pair(
             f'  default: {{base_url: "{first.base_url}", discover: false, {openai}}}\n'
             f'  anthropic: {{base_url: "{second.base_url}", discover: false, {anthropic}}}\n{more}'
         )
-        async with running_gateway(yaml) as gateway:
+        async with serve(yaml) as gateway:
             yield Pair(first, second, gateway.port)
 
 
@@ -239,7 +239,7 @@ async def test_two_names_for_one_provider_are_one() -> None:
             f'  a: {{base_url: "{raw.base_url}", discover: false, formats: [chat]}}\n'
             f'  b: {{base_url: "{raw.base_url}/b", discover: false, formats: [messages]}}\n'
         )
-        async with running_gateway(yaml) as gateway:
+        async with serve(yaml) as gateway:
             for headers in (UNDECIDED, [("x-api-key", ANTHROPIC)]):
                 await ask(gateway.port, render_request("/v1/models", b"", headers, "GET"))
     assert [seen.target for seen in raw.received] == [b"/v1/models"] * 2
@@ -264,7 +264,7 @@ async def test_the_models_of_a_conversation_are_asked_for_where_it_goes() -> Non
             f'  default: {{base_url: "{openai.base_url}", formats: [chat, responses]}}\n'
             f'  anthropic: {{base_url: "{anthropic.base_url}", formats: [messages]}}\n'
         )
-        async with running_gateway(yaml) as gateway:
+        async with serve(yaml) as gateway:
             for path, key in (("/v1/messages", ANTHROPIC), ("/v1/chat/completions", PROJECT)):
                 headers = [("Authorization", f"Bearer {key}"), ("Content-Type", "application/json")]
                 await ask(gateway.port, render_request(path, WHOLE, headers))

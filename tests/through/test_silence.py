@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tests.builders.idle_clock import stop_idle_clock
-from tests.toy.gateway import running_gateway
-from tests.wire_through.raw import (
+from tests.toy.product import serve
+from tests.toy.raw import (
     Ending,
     Received,
     ask,
@@ -21,7 +21,7 @@ from tests.wire_through.raw import (
     render_request,
     writing,
 )
-from tests.wire_through.wiring import STREAMED, WHOLE, Wire, opening_wire, render_chat
+from tests.toy.wire import STREAMED, WHOLE, Wire, opening_wire, render_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -184,7 +184,7 @@ async def test_an_absent_upstream_ends_in_502_with_its_address_and_no_secret(hos
         f'  default: {{base_url: "http://{host}/v1", api_key: "{SECRET}"}}\n'
     )
     headers = [("Authorization", f"Bearer {CALLERS}")]
-    async with running_gateway(yaml) as gateway:
+    async with serve(yaml) as gateway:
         for path in ("/v1/chat/completions", "/v1/embeddings"):
             got = await ask(gateway.port, render_request(path, WHOLE, headers))
             error = json.loads(got.body)["error"]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.wire_through.raw import in_turn, render_answer, render_chunks, render_request, writing
-from tests.wire_through.wiring import WHOLE, Wire, make_chat
+from tests.toy.raw import in_turn, render_answer, render_chunks, render_request, writing
+from tests.toy.wire import WHOLE, Wire, make_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -20,8 +20,9 @@ from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.economics import sent_with_opening
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.house import make_settings
 from tests.toy.messages import MESSAGES
+from tests.toy.product import Product, serve
 from tests.toy.reply import Reply
 from tests.toy.responses import RESPONSES
 from tests.toy.running import Answer, ask, wait_until
@@ -79,7 +80,7 @@ async def meet(
     toy.reply = lambda _: Reply(text="Noted.")
     answers, sent, waits = [], [], []
     headers = shape.dialect.headers("sk-toy")
-    async with running_gateway(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
+    async with serve(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
         for turn in (len(session) - 1, len(session)):
             url = f"{gateway.base_url}{shape.dialect.path}"
             answers.append(await ask(client, url, session.request(turn, shape)))
@@ -188,12 +189,12 @@ async def test_a_window_that_no_refusal_names_is_found_in_two_attempts(
 
 
 @asynccontextmanager
-async def impatient_gateway(toy: ToyUpstream, ready: asyncio.Event) -> AsyncIterator[RunningGateway]:
+async def impatient_gateway(toy: ToyUpstream, ready: asyncio.Event) -> AsyncIterator[Product]:
     """A gateway that waits a tenth of a second for a summary. The toy sends one when `ready` is set."""
     toy.summary_delivery = Delivery(after=ready)
     toy.reply = lambda _: Reply(text="Noted.")
     more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
-    async with toy, running_gateway(write_settings(toy, is_known=True, more=more)) as gateway:
+    async with toy, serve(write_settings(toy, is_known=True, more=more)) as gateway:
         yield gateway
 
 
@@ -205,7 +206,7 @@ async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_
         url = f"{gateway.base_url}/chat/completions"
         first = await ask(client, url, session.request(29, SHAPE))
         ready.set()
-        await gateway.settle()
+        await gateway.at_rest()
         second = await ask(client, url, session.request(30, SHAPE))
     assert first.is_whole and second.is_whole
     assert first.header("x-gateway-plan") == "digest"
@@ -229,7 +230,7 @@ async def test_later_summaries_build_on_a_summary_that_came_late(
         # A branch that leaves the conversation inside the part that the digest covers.
         fork = await ask(client, url, session.request(60, SHAPE))
         # On a busy machine it does not wait for its summary either.
-        await gateway.settle()
+        await gateway.at_rest()
     assert (first.status, fork.status) == (200, 200)
     assert b"<earlier-summary>" not in toy.summaries[0].body
     assert all(b"<earlier-summary>" in seen.body for seen in toy.summaries[1:])
@@ -248,13 +249,13 @@ async def test_a_restart_in_the_middle_goes_on_from_the_last_chunk(
     toy.intercept = lambda seen: hang if len(toy.summaries) == 4 and seen.is_summary else None
     async with toy, aiohttp.ClientSession() as client:
         settings = write_settings(toy, is_known=True, store=store_url)
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             asking = asyncio.create_task(ask(client, f"{gateway.base_url}/chat/completions", body))
             await wait_until(lambda: len(toy.summaries) == 4)
             asking.cancel()
         toy.intercept = lambda _: None
         before = len(toy.summaries)
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             answer = await ask(client, f"{gateway.base_url}/chat/completions", body)
     assert answer.is_whole
     again = toy.summaries[before:]
@@ -306,7 +307,7 @@ async def test_a_result_larger_than_the_window_is_cut_in_another_format(
     session = replace(whole, turns=(*whole.turns[:12], Turn(call, (result,)), *whole.turns[13:14]))
     async with (
         toy,
-        running_gateway(write_settings(toy, is_known=is_known)) as gateway,
+        serve(write_settings(toy, is_known=is_known)) as gateway,
         aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client,
     ):
         url = f"{gateway.base_url}{dialect.path}"
@@ -344,7 +345,7 @@ async def test_a_message_larger_than_the_window_is_cut_in_the_middle(
     big = [message for message in added if message["role"] != "assistant"]
     async with (
         toy,
-        running_gateway(write_settings(toy, is_known=is_known)) as gateway,
+        serve(write_settings(toy, is_known=is_known)) as gateway,
         aiohttp.ClientSession() as client,
     ):
         url = f"{gateway.base_url}/chat/completions"
@@ -373,7 +374,7 @@ async def test_an_opening_larger_than_the_window_is_cut_in_the_middle(is_known: 
     later = [*opening, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "Go on."}]
     async with (
         toy,
-        running_gateway(write_settings(toy, is_known=is_known)) as gateway,
+        serve(write_settings(toy, is_known=is_known)) as gateway,
         aiohttp.ClientSession() as client,
     ):
         url = f"{gateway.base_url}/chat/completions"
@@ -396,7 +397,7 @@ async def test_the_client_is_kept_alive_from_the_first_chunk_to_the_last(stream:
     toy.reply = lambda _: Reply(text="Noted.")
     async with (
         toy,
-        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        serve(write_settings(toy, is_known=True, more=more)) as gateway,
         aiohttp.ClientSession() as client,
     ):
         url = f"{gateway.base_url}/chat/completions"
@@ -420,7 +421,7 @@ async def test_the_client_is_kept_alive_while_megabytes_are_counted() -> None:
     body = with_added(session, 60, [calls, *big])
     async with (
         toy,
-        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        serve(write_settings(toy, is_known=True, more=more)) as gateway,
         aiohttp.ClientSession() as client,
     ):
         toy.summary_failures = [RawAnswer(status=500)] * 9

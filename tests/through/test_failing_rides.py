@@ -14,8 +14,9 @@ from tests.toy.agent import Session, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.delivery import STREAM_HEADERS, Delivery, RawAnswer
 from tests.toy.dialect import Dialect, Request
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.house import make_settings
 from tests.toy.messages import MESSAGES
+from tests.toy.product import Product, serve
 from tests.toy.reply import Reply, ToolCall, render_named
 from tests.toy.responses import RESPONSES
 from tests.toy.running import ask
@@ -135,7 +136,7 @@ async def test_a_ride_that_fails_ends_in_a_quoted_summary(
     failing, shape = Failing(dialect, by_model), Shape(dialect=dialect, max_tokens=1_000, stream=True)
     async with (
         ToyUpstream(window=WINDOW) as toy,
-        running_gateway(make_settings(toy, price=CACHED, more=POLICY % 60)) as gateway,
+        serve(make_settings(toy, price=CACHED, more=POLICY % 60)) as gateway,
     ):
         toy.summary, toy.intercept = failing.summary, failing.intercept
         turn = choose_turn(toy, dialect, shape)
@@ -154,7 +155,7 @@ async def test_a_ride_that_fails_ends_in_a_quoted_summary(
 async def test_a_ride_that_never_ends_is_given_up_for_a_quoted_summary() -> None:
     async with (
         ToyUpstream(window=WINDOW) as toy,
-        running_gateway(make_settings(toy, price=CACHED, more=POLICY % 2)) as gateway,
+        serve(make_settings(toy, price=CACHED, more=POLICY % 2)) as gateway,
     ):
         toy.summary = lambda _: _QUOTED
         toy.intercept = lambda seen: RawAnswer(delivery=Delivery(never=True)) if is_ride(seen) else None
@@ -162,18 +163,18 @@ async def test_a_ride_that_never_ends_is_given_up_for_a_quoted_summary() -> None
             shape, session = Shape(dialect=dialect, max_tokens=1_000, stream=True), make_own_session(number)
             turn = choose_turn(toy, dialect, shape)
             await ask_all(gateway, dialect, *(session.request(at, shape) for at in (0, turn - 4, turn)))
-        await gateway.settle()
+        await gateway.at_rest()
     for dialect in DIALECTS:
         made = [is_ride(seen) for seen in toy.summaries if seen.dialect is dialect]
         assert made == [True, False]
 
 
-async def send(gateway: RunningGateway, dialect: Dialect, *bodies: bytes) -> None:
+async def send(gateway: Product, dialect: Dialect, *bodies: bytes) -> None:
     await ask_all(gateway, dialect, *bodies)
-    await gateway.settle()
+    await gateway.at_rest()
 
 
-async def ask_all(gateway: RunningGateway, dialect: Dialect, *bodies: bytes) -> None:
+async def ask_all(gateway: Product, dialect: Dialect, *bodies: bytes) -> None:
     async with aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client:
         for body in bodies:
             assert (await ask(client, f"{gateway.base_url}{dialect.path}", body)).is_whole

@@ -10,12 +10,12 @@ import pytest
 
 from tests.toy.agent import Session, Shape, make_session
 from tests.toy.delivery import Delivery, RawAnswer
-from tests.toy.gateway import running_gateway
+from tests.toy.product import serve
+from tests.toy.raw import Got, ask, connecting, render_request
 from tests.toy.reply import Reply, render_error
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
-from tests.wire_through.raw import Got, ask, connecting, render_request
-from tests.wire_through.wiring import JSON_HEADERS
+from tests.toy.wire import JSON_HEADERS
 
 # About 10,000 tokens, of which 8,000 fit: its first request needs a summary.
 WINDOW = 8_000
@@ -51,7 +51,7 @@ async def opening_room(idle_seconds: float = 60, after_seconds: float = 0.15) ->
             f'models:\n  - {{match: "toy-*", context: {WINDOW}}}\n'
             f"keepalive: {{after_seconds: {after_seconds}, every_seconds: 0.15}}\n"
         )
-        async with running_gateway(yaml) as gateway:
+        async with serve(yaml) as gateway:
             yield Room(toy, gateway.port, session)
 
 

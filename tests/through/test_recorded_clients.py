@@ -13,14 +13,14 @@ import pytest
 import pytest_asyncio
 
 from tests.shared_data import SHARED
+from tests.through.test_usage_option import without_extra
 from tests.toy.counting import TokenCounter
 from tests.toy.delivery import RawAnswer
 from tests.toy.dialect import Asked
 from tests.toy.dialects import find_dialect
-from tests.toy.gateway import RunningGateway, running_gateway
 from tests.toy.memory import Memory
-from tests.toy.reply import Reply, ToolCall
-from tests.wire_through.raw import (
+from tests.toy.product import Product, serve
+from tests.toy.raw import (
     Got,
     RawUpstream,
     Received,
@@ -29,9 +29,9 @@ from tests.wire_through.raw import (
     render_chunks,
     writing,
 )
-from tests.wire_through.raw import render_request as render
-from tests.wire_through.shared_cases import CAPTURES, requires_cases
-from tests.wire_through.test_usage_injection import without_extra
+from tests.toy.raw import render_request as render
+from tests.toy.recorded import CAPTURES, requires_cases
+from tests.toy.reply import Reply, ToolCall
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -128,7 +128,7 @@ def load_scenario(name: str) -> list[Capture]:
 @dataclass(frozen=True)
 class Room:
     upstream: RawUpstream
-    gateway: RunningGateway
+    gateway: Product
 
     async def purpose(self, conversation: str | None) -> str:
         """As operators see it."""
@@ -145,7 +145,7 @@ async def room() -> AsyncIterator[Room]:
             f'upstreams:\n  default: {{base_url: "{upstream.base_url}", discover: false}}\n'
             'models:\n  - {match: "*", context: 200000}\n'
         )
-        async with running_gateway(yaml) as gateway:
+        async with serve(yaml) as gateway:
             yield Room(upstream, gateway)
 
 

@@ -20,7 +20,8 @@ from gateway.wire.response.summary_reply import SummaryReader
 from tests.builders.chat import JSON, read, render
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
 from tests.toy.delivery import Delivery, RawAnswer
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.house import make_settings
+from tests.toy.product import Product, serve
 from tests.toy.running import Answer, Pace, Run, ask, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
@@ -37,7 +38,7 @@ def make_talk() -> Session:
     return make_session(16, 3, style="many_users", turn_tokens=1_200)
 
 
-async def play(gateway: RunningGateway, toy: ToyUpstream, session: Session, first: int, last: int) -> Run:
+async def play(gateway: Product, toy: ToyUpstream, session: Session, first: int, last: int) -> Run:
     run = await run_session(session, gateway.base_url, toy, pace=Pace(first=first, last=last, key=_KEY))
     assert run.failed == [] and run.refusals == []
     return run
@@ -72,7 +73,7 @@ async def wait_for_compaction(heard: Subscription) -> None:
 
 
 async def say(
-    gateway: RunningGateway,
+    gateway: Product,
     session: Session,
     shape: Shape | None = None,
     key: str = _KEY,
@@ -110,7 +111,7 @@ async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_c
 ) -> None:
     session = make_talk()
     command: Message = {"role": "user", "content": "/compact Keep ticket numbers."}
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
         chats = len(toy.chats)
         answer = await say(gateway, with_command(session, command), Shape(stream=stream, include_usage=True))
@@ -138,7 +139,7 @@ async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_c
 
 async def test_the_response_tells_what_was_done() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
         told = read_text(await say(gateway, with_command(session)))
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 3)
@@ -155,7 +156,7 @@ async def test_the_response_tells_what_was_done() -> None:
 
 async def test_a_client_that_drops_command_and_response_goes_on_compacted_in_the_same_conversation() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
         await say(gateway, with_command(session))
         after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 4)
@@ -167,7 +168,7 @@ async def test_a_client_that_drops_command_and_response_goes_on_compacted_in_the
 async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from_the_summary() -> None:
     session = make_talk()
     more = "policies: {default: {commands: true, keep: {tail_messages: 4}}}\n"
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         told = read_text(await say(gateway, with_command(session)))
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
@@ -179,7 +180,7 @@ async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from
 @pytest.mark.system(15)
 async def test_the_same_command_again_makes_no_second_summary() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         first = await say(gateway, with_command(session))
         again = await say(gateway, with_command(session))
@@ -193,10 +194,10 @@ async def test_the_same_command_after_a_restart_makes_no_second_summary(store_ur
     session = make_talk()
     async with ToyUpstream() as toy:
         settings = make_settings(toy, store=store_url, more=_ON)
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             await play(gateway, toy, session, 0, _REPORT + 1)
             first = await say(gateway, with_command(session))
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             again = await say(gateway, with_command(session))
             after = await play(gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4)
     assert_same(first, again)
@@ -211,7 +212,7 @@ def assert_same(first: Answer, again: Answer) -> None:
 async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_told_of_it() -> None:
     session = make_talk()
     other = with_command(session, {"role": "user", "content": "/compact Keep names."})
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         ready = asyncio.Event()
         toy.summary_delivery = Delivery(after=ready)
@@ -226,7 +227,7 @@ async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_to
 
 async def test_a_command_of_a_tenant_that_is_deleted_meanwhile_is_answered() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(after=asyncio.Event())
         command = asyncio.create_task(say(gateway, with_command(session)))
@@ -243,7 +244,7 @@ _LATER = _REPORT + 8
 
 async def test_a_second_command_later_builds_on_the_first() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         told = read_text(await say(gateway, with_command(session)))
         longer = with_pair(session, told)
@@ -266,7 +267,7 @@ async def test_a_second_command_later_builds_on_the_first() -> None:
 
 async def test_a_second_command_right_after_the_first_finds_nothing_new() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         told = read_text(await say(gateway, with_command(session)))
         pair: list[Message] = [_COMMAND, {"role": "assistant", "content": told}]
@@ -282,7 +283,7 @@ async def test_a_second_command_right_after_the_first_finds_nothing_new() -> Non
 
 async def test_the_response_says_when_there_is_nothing_to_compact() -> None:
     session = make_session(3, 3)
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         alone = dataclasses.replace(session, opening=(_COMMAND,))
         run = await run_session(alone, gateway.base_url, toy, pace=Pace(last=1))
         await play(gateway, toy, session, 0, 1)
@@ -294,7 +295,7 @@ async def test_a_failed_summary_is_told_and_the_conversation_goes_on_unchanged(
     stream: bool,
 ) -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
         failure = RawAnswer(status=503, pieces=(b'{"error": {"message": "secret words of somebody"}}',))
         toy.summary_failures = [failure] * 2
@@ -312,7 +313,7 @@ async def test_a_failed_summary_is_told_and_the_conversation_goes_on_unchanged(
 
 async def test_a_message_in_place_of_a_command_that_did_nothing_goes_on_in_the_conversation() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_failures = [RawAnswer(status=401)]
         answer = await say(gateway, with_command(session))
@@ -324,7 +325,7 @@ async def test_a_message_in_place_of_a_command_that_did_nothing_goes_on_in_the_c
 
 async def test_a_conversation_that_was_never_seen_before_can_be_compacted() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         answer = await say(gateway, with_command(session))
         after = await play(gateway, toy, with_pair(session, read_text(answer)), _REPORT + 2, _REPORT + 4)
     assert plans_of(after) == ["pivot"] * 2 and len(toy.summaries) == 1
@@ -337,7 +338,7 @@ async def test_a_command_needs_neither_a_known_window_nor_automatic_compaction()
     more = "policies: {default: {commands: true, compaction: {auto: false}}}\n"
     async with ToyUpstream() as toy:
         settings = make_settings(toy, more=more).replace("toy-*", "other-*")
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             await play(gateway, toy, session, 0, _REPORT + 1)
             told = read_text(await say(gateway, with_command(session)))
             after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
@@ -346,7 +347,7 @@ async def test_a_command_needs_neither_a_known_window_nor_automatic_compaction()
 
 async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
     session = make_talk()
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(before_headers_seconds=0.2)
         with gateway.bus.subscribe() as heard:
@@ -362,7 +363,7 @@ async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
 async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream: bool) -> None:
     session = make_talk()
     more = _ON + "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(before_headers_seconds=1.0)
         answer = await say(gateway, with_command(session), Shape(stream=stream))
@@ -373,7 +374,7 @@ async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream
 async def test_a_client_that_would_wait_too_long_is_told_that_the_compaction_goes_on() -> None:
     session = make_talk()
     more = "policies: {default: {commands: true, summary: {deadline_seconds: 0.2}}}\n"
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         ready = asyncio.Event()
         toy.summary_delivery = Delivery(after=ready)
@@ -391,7 +392,7 @@ async def test_a_command_waits_for_an_automatic_compaction_and_then_makes_its_ow
     more = "policies: {default: {commands: true, compaction: {prune: false}}}\n"
     more += "keepalive: {after_seconds: 0.01}\n"
     command: Message = {"role": "user", "content": "/compact Keep names."}
-    async with ToyUpstream(window=13_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with ToyUpstream(window=13_000) as toy, serve(make_settings(toy, more=more)) as gateway:
         ready = asyncio.Event()
         toy.summary_delivery = Delivery(after=ready)
         await play(gateway, toy, session, 0, _REPORT + 1)
@@ -415,7 +416,7 @@ tenants:
 @pytest.mark.system(15)
 async def test_only_tenants_whose_policy_allows_it_have_commands() -> None:
     session = with_command(make_talk())
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_TENANTS)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_TENANTS)) as gateway:
         one = await say(gateway, session, key="sk-one")
         assert [toy.chats, len(toy.summaries)] == [[], 1]
         two = await say(gateway, session, key="sk-two")
@@ -426,7 +427,7 @@ async def test_only_tenants_whose_policy_allows_it_have_commands() -> None:
 
 async def test_there_are_no_commands_by_default() -> None:
     session = with_command(make_talk())
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+    async with ToyUpstream() as toy, serve(make_settings(toy)) as gateway:
         assert read_text(await say(gateway, session)) == "Understood."
     assert [seen.body for seen in toy.chats] == [session.request(_REPORT + 1)] and toy.summaries == []
 

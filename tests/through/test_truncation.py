@@ -9,7 +9,7 @@ from tests.toy.agent import Session, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
-from tests.toy.gateway import running_gateway
+from tests.toy.product import serve
 from tests.toy.reply import Reply
 from tests.toy.running import ask
 from tests.toy.upstream import Request, ToyUpstream
@@ -39,13 +39,13 @@ async def play(toy: ToyUpstream, session: Session, shape: Shape) -> None:
     settings = f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
     dialect = shape.dialect
     headers = dialect.headers("sk-toy")
-    async with running_gateway(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
+    async with serve(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
         for turn in range(len(session)):
             cut_silently(toy, session, turn, dialect)
             answer = await ask(client, f"{gateway.base_url}{dialect.path}", session.request(turn, shape))
             assert answer.is_whole
             # The gateway learns from a response in the background, while a client runs its tools.
-            await gateway.settle()
+            await gateway.at_rest()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from tests.recovery.dresses import DRESSES, dress_refusals
 from tests.toy import gateway as toy_gateway
 from tests.toy.agent import Shape, find_tokens, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
-from tests.toy.gateway import running_gateway
+from tests.toy.dresses import DRESSES, dress_refusals
+from tests.toy.product import serve
 from tests.toy.reply import Reply
 from tests.toy.running import Answer, Pace, Run, ask, run_session
 from tests.toy.upstream import Seen, ToyUpstream
@@ -56,7 +56,7 @@ async def play(dress: str, *, stream: bool, bias: float, pace: Pace = NEAR_THE_W
     toy = ToyUpstream(window=WINDOW, bias=bias)
     dress_refusals(toy, dress)
     shape = Shape(dialect=dialect, max_tokens=2_000, stream=stream)
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         return await run_session(SESSION, gateway.base_url, toy, shape, pace)
 
 
@@ -64,7 +64,7 @@ async def ask_late(toy: ToyUpstream, settings: str, shape: Shape = SHAPE) -> Ans
     """Sends one request that is too long, of a new conversation."""
     dialect = shape.dialect
     async with (
-        running_gateway(settings) as gateway,
+        serve(settings) as gateway,
         aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client,
     ):
         return await ask(client, f"{gateway.base_url}{dialect.path}", SESSION.request(LATE, shape))
@@ -100,7 +100,7 @@ async def test_with_any_tokenizer_the_whole_session_costs_one_retry(bias: float)
 async def test_a_window_too_small_to_be_guessed_costs_no_request_either() -> None:
     toy = ToyUpstream(window=3_500)
     dress_refusals(toy, "code alone")
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, Shape(max_tokens=500), Pace(last=3))
     assert run.refusals and run.failed == []
 
@@ -108,7 +108,7 @@ async def test_a_window_too_small_to_be_guessed_costs_no_request_either() -> Non
 async def test_a_request_that_is_slightly_too_long_is_made_smaller_under_any_policy() -> None:
     toy = ToyUpstream(window=WINDOW)
     more = "policies:\n  default: {preset: opencode}\n"
-    async with toy, running_gateway(make_settings(toy, more)) as gateway:
+    async with toy, serve(make_settings(toy, more)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=30, last=36))
     assert run.refusals and run.failed == []
 
@@ -131,7 +131,7 @@ async def test_without_a_summariser_the_digest_takes_the_place(stream: bool, dia
 async def test_a_digest_is_sticky_and_a_later_summary_is_made_of_the_originals() -> None:
     toy = ToyUpstream(window=WINDOW)
     toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 2
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=37))
     assert run.failed == []
     plans = [answer.header("x-gateway-plan") for answer in run.answers]
@@ -176,7 +176,7 @@ async def test_an_error_that_is_not_about_length_is_passed_on(error: RawAnswer) 
 async def test_an_empty_400_far_below_the_thresholds_is_not_taken_for_an_overflow() -> None:
     toy = ToyUpstream(window=WINDOW)
     refused_by(toy, RawAnswer(status=400))
-    async with toy, running_gateway(toy_gateway.make_settings(toy)) as gateway:
+    async with toy, serve(toy_gateway.make_settings(toy)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(last=1))
     assert run.statuses == [400]
     assert len(toy.requests) == 1
@@ -194,7 +194,7 @@ async def test_a_learned_window_is_forgotten_when_larger_requests_succeed() -> N
     toy = ToyUpstream(window=128_000)
     error = b'{"error": {"message": "This model\'s maximum context length is 300 tokens."}}'
     toy.intercept = lambda seen: RawAnswer(status=400, pieces=(error,)) if len(toy.chats) == 1 else None
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=20, last=21))
         run = await run_session(make_session(4, 5, "one_user", 300), gateway.base_url, toy, SHAPE)
     assert [answer.header("x-gateway-plan") for answer in run.answers] == ["passthrough"] * 4
@@ -204,7 +204,7 @@ async def test_refusals_of_every_retry_without_a_number_teach_no_tiny_window() -
     toy = ToyUpstream(window=128_000)
     refused_by(toy, RawAnswer(status=400))
     other = make_session(30, 5, "one_user", 600)
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         refused = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=LATE, last=LATE + 1))
         toy.intercept = lambda _: None
         run = await run_session(other, gateway.base_url, toy, SHAPE)
@@ -251,7 +251,7 @@ async def test_without_auto_there_is_no_recovery() -> None:
 async def test_a_window_smaller_than_configured_is_found_out() -> None:
     toy = ToyUpstream(window=WINDOW)
     models = 'models:\n  - {match: "toy-*", context: 128000}\n'
-    async with toy, running_gateway(make_settings(toy, models)) as gateway:
+    async with toy, serve(make_settings(toy, models)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE)
     assert run.failed == []
     # The configured window stays, so each time the window fills up there is a refusal.
@@ -298,7 +298,7 @@ async def test_a_reply_that_fills_the_window_shows_how_large_it_is() -> None:
     toy = ToyUpstream(window=1_000_000)
     ended = Reply(text="We were", finish_reason="model_context_window_exceeded")
     session = replace(SESSION, name="full")
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         before = await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=30, last=31))
         url = f"{gateway.base_url}/chat/completions"
         async with aiohttp.ClientSession(headers={"Authorization": "Bearer sk-toy"}) as client:
@@ -319,7 +319,7 @@ async def test_half_an_emoji_in_the_history_does_not_end_the_session() -> None:
     toy = ToyUpstream(window=WINDOW)
     cut = {"role": "user", "content": "It printed \ud83d"}
     session = replace(SESSION, opening=(*SESSION.opening, cut))
-    async with toy, running_gateway(toy_gateway.make_settings(toy)) as gateway:
+    async with toy, serve(toy_gateway.make_settings(toy)) as gateway:
         run = await run_session(session, gateway.base_url, toy, replace(SHAPE, ascii=True))
     assert run.failed == [] and run.refusals == []
     assert run.summaries

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
+from tests.toy.raw import Connection, Received, render_chunks, render_request, writing
 from tests.toy.running import wait_until
-from tests.wire_through.raw import Connection, Received, render_chunks, render_request, writing
-from tests.wire_through.wiring import STREAMED, WHOLE, Wire, make_chat
+from tests.toy.wire import STREAMED, WHOLE, Wire, make_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -23,8 +23,9 @@ from tests.toy.agent import Message, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.dialect import Dialect
-from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.house import make_settings
 from tests.toy.messages import MESSAGES
+from tests.toy.product import serve
 from tests.toy.reply import Reply, ToolCall, render_named
 from tests.toy.responses import RESPONSES
 from tests.toy.running import Answer, ask
@@ -173,7 +174,7 @@ async def send(
     more += "keepalive: {after_seconds: 60}\n"
     async with (
         toy,
-        running_gateway(make_settings(toy, more=more)) as gateway,
+        serve(make_settings(toy, more=more)) as gateway,
         aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client,
     ):
         for _ in range(times):
@@ -341,7 +342,7 @@ async def test_a_forged_summary_is_data_for_the_next_one() -> None:
     toy.summary = lambda _: Reply(text=forged)
     toy.reply = lambda _: Reply(text="Noted.")
     long = make_session(60, 3, "one_user", 700)
-    async with toy, running_gateway(make_settings(toy)) as gateway, aiohttp.ClientSession() as client:
+    async with toy, serve(make_settings(toy)) as gateway, aiohttp.ClientSession() as client:
         url = f"{gateway.base_url}/chat/completions"
         assert (await ask(client, url, long.request(25, SHAPE))).status == 200
         assert (await ask(client, url, long.request(50, SHAPE))).status == 200
@@ -380,7 +381,7 @@ def test_any_summary_text_leaves_the_structure_of_the_messages_intact() -> None:
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         runner.run(stack.enter_async_context(toy))
-        gateway = runner.run(stack.enter_async_context(running_gateway(make_settings(toy))))
+        gateway = runner.run(stack.enter_async_context(serve(make_settings(toy))))
         runner.run(send_one("We did it."))
         count = len(read_messages(toy.chats[-1].body))
 
