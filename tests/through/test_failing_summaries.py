@@ -14,8 +14,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.digest.fact_list import HEADING
-from gateway.settings import load_settings
 from tests.conftest import Note
 from tests.covering import choose_rows
 from tests.examples import examples

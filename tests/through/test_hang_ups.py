@@ -9,11 +9,13 @@ import pytest_asyncio
 
 from tests.toy.raw import Connection, Received, render_chunks, render_request, writing
 from tests.toy.running import wait_until
-from tests.toy.wire import STREAMED, WHOLE, Wire, make_chat
+from tests.toy.wire import PATHS, STREAMED, WHOLE, Wire, make_chat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PATHS = ["/v1/chat/completions", "/v1/other"]
+# Of a model with a known window no answer is held back to see whether it is a refusal.
+WIRE_MORE = 'models: [{match: "*", context: 10000000}]\n'
+
 MEBIBYTE = 1 << 20
 # What the kernel holds on two loopback connections, and a little of our own.
 MAX_ON_THE_WAY_BYTES = 40 * MEBIBYTE
@@ -52,6 +54,13 @@ async def test_a_hang_up_during_a_stream_reaches_the_upstream(wire: Wire, path: 
         else:
             connection.writer.transport.abort()
         await is_told_of_the_hang_up(seen)
+
+
+async def test_the_head_of_a_relayed_response_does_not_wait_for_its_body(wire: Wire) -> None:
+    wire.upstream.script = writing(render_chunks([])[0], then="hang")
+    async with asked(wire, "/v1/other", WHOLE) as (connection, _):
+        head = await asyncio.wait_for(connection.reader.readuntil(b"\r\n\r\n"), 30)
+    assert head.startswith(b"HTTP/1.1 200")
 
 
 class Flood:

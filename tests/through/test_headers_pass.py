@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.toy.raw import Headers, ask, render_answer, render_request, writing
-from tests.toy.wire import FRAMING, PATHS, STREAMED, WHOLE, Wire, opening_wire
+from tests.toy.raw import Headers, render_answer, render_request, writing
+from tests.toy.wire import FRAMING, PATHS, STREAMED, WHOLE, Wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from tests.toy import gateway as toy_gateway
+from tests.toy import house
 from tests.toy.agent import Shape, find_tokens, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.dialect import Dialect
@@ -176,7 +176,7 @@ async def test_an_error_that_is_not_about_length_is_passed_on(error: RawAnswer) 
 async def test_an_empty_400_far_below_the_thresholds_is_not_taken_for_an_overflow() -> None:
     toy = ToyUpstream(window=WINDOW)
     refused_by(toy, RawAnswer(status=400))
-    async with toy, serve(toy_gateway.make_settings(toy)) as gateway:
+    async with toy, serve(house.make_settings(toy)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(last=1))
     assert run.statuses == [400]
     assert len(toy.requests) == 1
@@ -319,7 +319,7 @@ async def test_half_an_emoji_in_the_history_does_not_end_the_session() -> None:
     toy = ToyUpstream(window=WINDOW)
     cut = {"role": "user", "content": "It printed \ud83d"}
     session = replace(SESSION, opening=(*SESSION.opening, cut))
-    async with toy, serve(toy_gateway.make_settings(toy)) as gateway:
+    async with toy, serve(house.make_settings(toy)) as gateway:
         run = await run_session(session, gateway.base_url, toy, replace(SHAPE, ascii=True))
     assert run.failed == [] and run.refusals == []
     assert run.summaries
