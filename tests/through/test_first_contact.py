@@ -40,7 +40,7 @@ def load_session(turns: int, style: Style) -> Session:
     return make_session(turns, 7, style, TURN_TOKENS)
 
 
-def write_settings(toy: ToyUpstream, *, is_known: bool, store: str = "", more: str = "") -> str:
+def write_settings(toy: ToyUpstream, *, is_known: bool, store: str = "memory:", more: str = "") -> str:
     settings = make_settings(toy, store=store, more=more)
     return settings if is_known else settings.replace('"toy-*"', '"another-*"')
 
