@@ -9,29 +9,22 @@ from typing import Any
 
 import aiohttp
 import pytest
-from msgspec.structs import replace
 
-from gateway.pipeline.commands import find_command
-from gateway.reporting.events import SessionCompacted, Subscription
-from gateway.settings import load_settings
-from gateway.store.keys import make_tag
-from gateway.wire.formats.chat.reply import find_reply_part
-from gateway.wire.response.summary_reply import SummaryReader
-from tests.builders.chat import JSON, read, render
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.house import make_settings
 from tests.toy.product import Product, serve
+from tests.toy.reply import read_events, read_object
 from tests.toy.running import Answer, Pace, Run, ask, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
 _ON = "policies: {default: {commands: true}}\n"
-_RESUME = load_settings(None, {}).policies["default"].prompts.resume
+_RESUME = "Go on from this summary with the next step"
 _SEPARATOR = "(end of the summary)"
 # Here the agent reports, and the user has the word.
 _REPORT = 6
 _KEY = "sk-toy"
-_COMMAND: JSON = {"role": "user", "content": "/compact"}
+_COMMAND: Message = {"role": "user", "content": "/compact"}
 
 
 def make_talk() -> Session:
@@ -67,11 +60,6 @@ def with_pair(session: Session, told: str, command: Message = _COMMAND) -> Sessi
     return with_more(session, _REPORT, [command, {"role": "assistant", "content": told}, wish])
 
 
-async def wait_for_compaction(heard: Subscription) -> None:
-    while not isinstance(await heard.next(), SessionCompacted):
-        pass
-
-
 async def say(
     gateway: Product,
     session: Session,
@@ -87,12 +75,13 @@ async def say(
 
 
 def read_text(answer: Answer) -> str:
+    """Of a reply that is whole and says that it has stopped by itself."""
     assert answer.is_whole
-    reader = SummaryReader(find_reply_part, answer.header("content-type") or "", "")
-    reader.feed(answer.body)
-    read = reader.finish()
-    assert (read.finish_reason, read.is_complete, read.has_error) == ("stop", True, False)
-    return read.text
+    whole = read_object(answer.body)
+    choices: list[Any] = [event["choices"] for event in ([whole] if whole else read_events(answer.body))]
+    parts = [choice for each in choices for choice in each]
+    assert [part["finish_reason"] for part in parts if part.get("finish_reason")] == ["stop"]
+    return "".join((part.get("message") or part["delta"]).get("content") or "" for part in parts)
 
 
 def texts_of(run: Run, at: int = -1) -> list[Any]:
@@ -134,7 +123,7 @@ async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_c
         command["content"],
         told,
     ]
-    assert _RESUME not in texts_of(after)
+    assert not any(_RESUME in str(text) for text in texts_of(after))
 
 
 async def test_the_response_tells_what_was_done() -> None:
@@ -174,19 +163,7 @@ async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
     texts = texts_of(after, 0)
     assert session.turns[_REPORT].assistant["content"] in texts
-    assert texts.count(_SEPARATOR) == 1 and _RESUME not in texts
-
-
-@pytest.mark.system(15)
-async def test_the_same_command_again_makes_no_second_summary() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
-        first = await say(gateway, with_command(session))
-        again = await say(gateway, with_command(session))
-        after = await play(gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4)
-    assert_same(first, again)
-    assert len(toy.summaries) == 1 and set(plans_of(after)) == {"pivot"}
+    assert texts.count(_SEPARATOR) == 1 and not any(_RESUME in str(text) for text in texts)
 
 
 @pytest.mark.system(15)
@@ -223,19 +200,6 @@ async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_to
         asyncio.get_running_loop().call_later(0.2, ready.set)
         assert read_text(await again) == read_text(await first)
     assert "under way" in read_text(refused) and len(toy.summaries) == 1
-
-
-async def test_a_command_of_a_tenant_that_is_deleted_meanwhile_is_answered() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_delivery = Delivery(after=asyncio.Event())
-        command = asyncio.create_task(say(gateway, with_command(session)))
-        await wait_until(lambda: len(toy.summaries) == 1)
-        foundation = gateway.parts.foundation
-        (record,) = foundation.registry.list(None, 1)
-        await foundation.purge.run(make_tag(record.head.owner))
-        assert "failed (it was cancelled)" in read_text(await command)
 
 
 # Its next report, behind a command and its answer.
@@ -349,12 +313,13 @@ async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
     session = make_talk()
     async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_delivery = Delivery(before_headers_seconds=0.2)
-        with gateway.bus.subscribe() as heard:
-            asking = asyncio.create_task(say(gateway, with_command(session)))
-            await wait_until(lambda: len(toy.summaries) == 1)
-            asking.cancel()
-            await wait_for_compaction(heard)
+        ready = asyncio.Event()
+        toy.summary_delivery = Delivery(after=ready)
+        asking = asyncio.create_task(say(gateway, with_command(session)))
+        await wait_until(lambda: len(toy.summaries) == 1)
+        asking.cancel()
+        ready.set()
+        await gateway.at_rest()
         after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 3)
     assert plans_of(after) == ["pivot"] * 2 and len(toy.summaries) == 1
 
@@ -362,10 +327,10 @@ async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream: bool) -> None:
     session = make_talk()
-    more = _ON + "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    more = _ON + "keepalive: {after_seconds: 0.05, every_seconds: 0.05}\n"
     async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_delivery = Delivery(before_headers_seconds=1.0)
+        toy.summary_delivery = Delivery(before_headers_seconds=0.5)
         answer = await say(gateway, with_command(session), Shape(stream=stream))
     assert answer.body.startswith(b": keep-alive\n\n" if stream else b" ")
     assert read_text(answer).startswith("Compacted: ")
@@ -378,10 +343,9 @@ async def test_a_client_that_would_wait_too_long_is_told_that_the_compaction_goe
         await play(gateway, toy, session, 0, _REPORT + 1)
         ready = asyncio.Event()
         toy.summary_delivery = Delivery(after=ready)
-        with gateway.bus.subscribe() as heard:
-            told = read_text(await say(gateway, with_command(session)))
-            ready.set()
-            await wait_for_compaction(heard)
+        told = read_text(await say(gateway, with_command(session)))
+        ready.set()
+        await gateway.at_rest()
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
     assert "under way" in told and plans_of(after) == ["pivot"] * 2
 
@@ -402,7 +366,8 @@ async def test_a_command_waits_for_an_automatic_compaction_and_then_makes_its_ow
         after = await play(gateway, toy, with_pair(session, told, command), _REPORT + 2, _REPORT + 3)
     _, second = toy.summaries
     assert b"Keep names." in second.body and b"<earlier-summary>" not in second.body
-    assert plans_of(after) == ["pivot"] and _RESUME not in texts_of(after)
+    assert plans_of(after) == ["pivot"]
+    assert not any(_RESUME in str(text) for text in texts_of(after))
 
 
 _TENANTS = """\
@@ -437,46 +402,41 @@ _PART = {"type": "text", "text": "/compact"}
 _PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
+_CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
 @pytest.mark.parametrize(
     ("message", "instructions"),
     [
-        ({"role": "user", "content": "/compact"}, ""),
         ({"role": "user", "content": f"{_REMINDER}\n/compact Keep names.\n{_REMINDER}"}, "Keep names."),
         ({"role": "user", "content": [{"type": "text", "text": _REMINDER}, _PART]}, ""),
+        ({"role": "user", "content": [_PART, {"type": "text", "text": "Look."}]}, "Look."),
         ({"role": "user", "content": "/compacted"}, None),
         ({"role": "user", "content": "What does /compact do?"}, None),
-        ({"role": "user", "content": [_PART, {"type": "text", "text": "Look."}]}, "Look."),
         ({"role": "user", "content": [_PART, _PICTURE]}, None),
-        ({"role": "user", "content": "Hi."}, None),
         ({"role": "system", "content": "/compact"}, None),
         ({"role": "assistant", "content": "/compact"}, None),
+        ({"role": "tool", "tool_call_id": "1", "content": "/compact"}, None),
     ],
 )
-def test_the_whole_text_of_a_last_user_message_decides(message: JSON, instructions: str | None) -> None:
-    talk = [{"role": "user", "content": "/compact"}, {"role": "assistant", "content": "Done."}]
-    assert find_command(read(render([*talk, message]))) == instructions
-
-
-def test_a_slash_may_be_escaped() -> None:
-    body = render([_COMMAND]).replace(b'"/compact"', b'"\\/compact"')
-    assert b"\\/" in body and find_command(read(body)) == ""
-
-
-def test_a_tool_result_is_never_a_command() -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    said = {"role": "assistant", "content": None, "tool_calls": [call]}
-    result = {"role": "tool", "tool_call_id": "1", "content": "/compact"}
-    assert find_command(read(render([{"role": "user", "content": "Look."}, said, result]))) is None
-
-
-def test_a_leading_block_alone_is_not_a_command() -> None:
-    assert find_command(read(render([{"role": "system", "content": "/compact"}]))) is None
-
-
-@pytest.mark.parametrize("field", ["is_partial", "is_kept"])
-def test_there_are_no_commands_where_upstream_keeps_the_conversation(field: str) -> None:
-    received = read(render([_COMMAND]))
-    change: Any = {field: True}
-    envelope = dataclasses.replace(received.body.envelope, **change)
-    kept = replace(received, body=replace(received.body, envelope=envelope))
-    assert (find_command(received), find_command(kept)) == ("", None)
+async def test_the_whole_text_of_a_last_user_message_decides(
+    message: Message, instructions: str | None
+) -> None:
+    """A slash may be escaped in JSON. A command is not for the upstream, and what is none is."""
+    talk: list[Message] = [
+        {"role": "user", "content": "/compact is a word."},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    talk += [{"role": "user", "content": "Look. " * 400}]
+    is_result = message["role"] == "tool"
+    talk += [{"role": "assistant", "content": None, "tool_calls": [_CALL]}] if is_result else []
+    talk += [] if is_result else [{"role": "assistant", "content": "Done. " * 400}]
+    body = json.dumps({"model": "toy-model", "messages": [*talk, message]}).replace(
+        '"/compact', '"\\/compact'
+    )
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {_KEY}"}) as client:
+            await ask(client, f"{gateway.base_url}/chat/completions", body.encode())
+    assert (toy.chats == []) is (instructions is not None)
+    assert len(toy.summaries) == (instructions is not None)
+    assert not instructions or instructions.encode() in toy.summaries[0].body

@@ -82,7 +82,7 @@ async def test_the_plan_says_what_was_done(house: House, model: str, dialect: Di
     assert plans == wanted[model] if model in wanted else "pivot" in {str(plan)[:5] for plan in plans}
     # Too large for its window, and nothing may be done about it.
     warnings = [answer.header("x-gateway-warning") for answer in run.answers]
-    assert (warnings[0] is None) and (warnings[-1] is not None) == (model != "toy-model")
+    assert (warnings[0] is None) and (warnings[-1] is not None) == (model == "toy-plain")
 
 
 # Tokens of the prompt, those requested of the reply, and whether fewer are requested instead. A prompt that

@@ -1,8 +1,10 @@
 """Keys, upstreams and cookies: nothing crosses between callers, or leaves base_url."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -19,7 +21,8 @@ from tests.toy.raw import (
     render_request,
     writing,
 )
-from tests.toy.wire import WHOLE, Wire
+from tests.toy.running import wait_until
+from tests.toy.wire import WHOLE, Wire, opening_wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -269,3 +272,60 @@ async def test_the_host_header_does_not_choose_the_upstream(wire: Wire) -> None:
         request = render_request(target, WHOLE).replace(b"gateway.test", b"evil.test", 1)
         assert (await wire.ask(request)).status == 200
         assert wire.upstream.received[-1].head.values("host") == [f"127.0.0.1:{wire.upstream.port}".encode()]
+
+
+LIMITED = """\
+tenants:
+  - {name: a, keys: [sk-a], requests_per_minute: 4, concurrent_requests: 2}
+  - {name: b, keys: [sk-b]}
+"""
+
+
+def render_for(key: str, path: str = PATHS[0], body: bytes = WHOLE, **more: str) -> bytes:
+    return render_request(path, body, [("Authorization", f"Bearer {key}"), *more.items()])
+
+
+async def test_beyond_its_requests_a_minute_a_tenant_gets_429_in_its_format() -> None:
+    """Before its body has come. Every request that would go upstream counts, and others go on."""
+    async with opening_wire(more=LIMITED) as wire:
+        paths = [PATHS[0], "/v1/messages/count_tokens", "/v1/embeddings", "/v1/responses"]
+        got = [await wire.ask(render_for("sk-a", path, **{"x-gateway-bypass": "1"})) for path in paths]
+        # A minute that begins in between has room for as many again.
+        while len(wire.upstream.received) < 9 and got[-1].status == 200:
+            got.append(await wire.ask(render_for("sk-a")))
+        assert {each.status for each in got[:4]} == {200} and got[-1].status == 429
+        sent = len(wire.upstream.received)
+        for path in (*paths, "/v1/messages"):
+            async with connecting(wire.port) as connection:
+                await connection.send(render_for("sk-a", path).removesuffix(WHOLE))
+                refused = await connection.receive()
+            assert (refused.status, len(refused.head.values("retry-after"))) == (429, 1)
+            assert 1 <= int(refused.head.values("retry-after")[0]) <= 61
+            told = json.loads(refused.body)
+            assert told["error"]["type"] == "rate_limit_error"
+            assert (told.get("type") == "error") is path.startswith("/v1/messages")
+        assert len(wire.upstream.received) == sent
+        assert (await wire.ask(render_for("sk-b"))).status == 200
+
+
+@pytest.mark.parametrize("ending", ["the client hangs up", "the upstream hangs up"])
+async def test_beyond_its_requests_at_once_a_tenant_gets_429_until_one_ends(ending: str) -> None:
+    more = LIMITED.replace("requests_per_minute: 4, ", "")
+    async with opening_wire(more=more) as wire, AsyncExitStack() as exits:
+        wire.upstream.script = writing(then="hang")
+        clients = [await exits.enter_async_context(connecting(wire.port)) for _ in range(2)]
+        for client in clients:
+            await client.send(render_for("sk-a"))
+        await wait_until(lambda: len(wire.upstream.received) == 2)
+        refused = await wire.ask(render_for("sk-a"))
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert 1 <= int(refused.head.values("retry-after")[0]) <= 61
+        wire.upstream.script = writing(render_answer())
+        assert (await wire.ask(render_for("sk-b"))).status == 200
+        if ending == "the upstream hangs up":
+            await wire.upstream.hang_up()
+            assert (await clients[0].receive()).status == 502
+        clients[1].writer.transport.abort()
+        async with asyncio.timeout(30):
+            while (await wire.ask(render_for("sk-a"))).status != 200:
+                await asyncio.sleep(0.01)
