@@ -434,9 +434,12 @@ async def test_the_whole_text_of_a_last_user_message_decides(
     body = json.dumps({"model": "toy-model", "messages": [*talk, message]}).replace(
         '"/compact', '"\\/compact'
     )
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {_KEY}"}) as client:
-            await ask(client, f"{gateway.base_url}/chat/completions", body.encode())
+    async with (
+        ToyUpstream() as toy,
+        serve(make_settings(toy, more=_ON)) as gateway,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {_KEY}"}) as client,
+    ):
+        await ask(client, f"{gateway.base_url}/chat/completions", body.encode())
     assert (toy.chats == []) is (instructions is not None)
     assert len(toy.summaries) == (instructions is not None)
     assert not instructions or instructions.encode() in toy.summaries[0].body

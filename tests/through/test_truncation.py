@@ -1,6 +1,9 @@
 """An upstream that cuts the prompt silently and reports the usage of the rest, like Ollama."""
 
+import json
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import aiohttp
 import pytest
@@ -9,10 +12,14 @@ from tests.toy.agent import Session, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
+from tests.toy.house import make_settings
+from tests.toy.messages import MESSAGES
 from tests.toy.product import serve
 from tests.toy.reply import Reply
+from tests.toy.responses import RESPONSES
 from tests.toy.running import ask
 from tests.toy.upstream import Request, ToyUpstream
+from tests.toy.validity import Rules
 
 WINDOW = 8_192
 USAGE = {
@@ -64,3 +71,58 @@ async def test_usage_that_stops_growing_counts_as_an_overflow(
     assert max(sizes) < 2 * WINDOW
     assert all(size <= WINDOW for size in sizes[sizes.index(max(sizes)) + 1 :])
     assert toy.summaries
+
+
+# An upstream that removes messages on request, or has compacted them itself, does not truncate silently.
+Fields = dict[str, Any]
+
+TRIGGER = 15_000
+KEPT = 6_000
+EDITS = {"edits": [{"type": "clear_tool_uses_20250919"}]}
+FOLDED = {"type": "compaction", "encrypted_content": "c2VhbGVk"}
+
+
+def add_fold(request: Fields) -> Fields:
+    return request | {"input": [FOLDED, *request["input"]]}
+
+
+CASES: dict[str, tuple[Dialect, Callable[[Fields], Fields]]] = {
+    "Messages is asked to clear": (MESSAGES, lambda request: request | {"context_management": EDITS}),
+    "Responses is asked to compact": (
+        RESPONSES,
+        lambda request: request | {"context_management": [{"type": "compaction"}]},
+    ),
+    "Responses has compacted": (RESPONSES, add_fold),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_deliberately_smaller_prompt_teaches_no_window(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dialect, change = CASES[name]
+    session = make_session(30, 3, "one_user", 700)
+    shape = Shape(dialect=dialect, max_tokens=500)
+    toy = ToyUpstream(window=200_000, rules=Rules(foreign_secrets=True, unknown_items=True))
+    caplog.set_level(logging.WARNING)
+    toy.reply = lambda request: make_reply(dialect, toy, request)
+    headers = {"anthropic-version": "2023-06-01"}
+    async with (
+        toy,
+        serve(make_settings(toy)) as gateway,
+        aiohttp.ClientSession(headers=headers) as client,
+    ):
+        for turn in range(len(session)):
+            body = json.dumps(change(json.loads(session.request(turn, shape)))).encode()
+            answer = await ask(client, f"{gateway.base_url}{dialect.path}", body)
+            assert answer.status == 200
+            # The gateway learns from a response in the background.
+            await gateway.at_rest()
+    assert max(seen.prompt_tokens for seen in toy.chats) > 1.2 * TRIGGER
+    assert not [record for record in caplog.records if "left out a part" in record.message]
+
+
+def make_reply(dialect: Dialect, toy: ToyUpstream, request: Request) -> Reply:
+    whole = dialect.count(toy.counter, request)
+    told = KEPT if whole > TRIGGER else whole
+    return Reply(text="Done.", usage={"input_tokens": told, "output_tokens": 40})

@@ -9,8 +9,8 @@ from tests.toy.chat import CHAT
 from tests.toy.delivery import RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
-from tests.toy.gateway import running_gateway
 from tests.toy.messages import MESSAGES
+from tests.toy.product import serve
 from tests.toy.refusal import Refusal
 from tests.toy.responses import RESPONSES
 from tests.toy.running import Pace, Run, run_session
@@ -69,7 +69,7 @@ def show(at: int) -> Message:
 
 
 async def play(toy: ToyUpstream, session: Session, dialect: Dialect, more: str = "") -> Run:
-    async with toy, running_gateway(make_settings(toy, more)) as gateway:
+    async with toy, serve(make_settings(toy, more)) as gateway:
         return await run_session(session, gateway.base_url, toy, replace(SHAPE, dialect=dialect))
 
 
@@ -106,7 +106,7 @@ async def test_a_period_in_which_all_is_refused_teaches_no_tiny_limit() -> None:
     toy = ToyUpstream(window=1_000_000)
     error = RawAnswer(status=413, pieces=(b'{"error":{"message":"Payload too large"}}',))
     toy.intercept = lambda seen: error if seen.is_chat and not seen.is_summary else None
-    async with toy, running_gateway(make_settings(toy)) as gateway:
+    async with toy, serve(make_settings(toy)) as gateway:
         spell = await run_session(session, gateway.base_url, toy, SHAPE)
         toy.intercept = lambda _: None
         run = await run_session(make_session(8, 5, "one_user", 300), gateway.base_url, toy, SHAPE)
@@ -121,7 +121,7 @@ async def test_the_bytes_of_a_picture_take_no_room_from_the_reply() -> None:
     session = replace(make_session(1, 3), opening=opening)
     async with toy:
         settings = make_settings(toy, f", max_body_bytes: {MAX_BYTES}").replace("1000000", "128000")
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             run = await run_session(session, gateway.base_url, toy, Shape(max_tokens=32_000), Pace(last=1))
     assert run.failed == []
     assert run.answers[0].header("x-gateway-max-tokens") is None
