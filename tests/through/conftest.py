@@ -38,7 +38,7 @@ async def house(shared_house: House, request: pytest.FixtureRequest) -> House:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
-    """A raw upstream in place of a toy. A module may say more of both in WIRE_UPSTREAM and WIRE_MORE (YAML)."""
+    """A raw upstream in place of a toy. A module says more of it in WIRE_UPSTREAM and WIRE_MORE (YAML)."""
     names = vars(request.module)
     async with opening_wire(names.get("WIRE_UPSTREAM", ""), names.get("WIRE_MORE", "")) as wire:
         yield wire

@@ -4,7 +4,8 @@ import asyncio
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -58,6 +59,14 @@ def with_pair(session: Session, told: str, command: Message = _COMMAND) -> Sessi
     """The client sends the command and what it was told, and goes on."""
     (wish,) = session.turns[_REPORT].followers
     return with_more(session, _REPORT, [command, {"role": "assistant", "content": told}, wish])
+
+
+@asynccontextmanager
+async def talking(more: str = _ON) -> AsyncIterator[tuple[Session, ToyUpstream, Product, Run]]:
+    """A conversation in which the agent has reported, and how it was played."""
+    session = make_talk()
+    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
+        yield session, toy, gateway, await play(gateway, toy, session, 0, _REPORT + 1)
 
 
 async def say(
@@ -127,9 +136,7 @@ async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_c
 
 
 async def test_the_response_tells_what_was_done() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        before = await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking() as (session, toy, gateway, before):
         told = read_text(await say(gateway, with_command(session)))
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 3)
     words = told.replace(",", "").split()
@@ -144,9 +151,7 @@ async def test_the_response_tells_what_was_done() -> None:
 
 
 async def test_a_client_that_drops_command_and_response_goes_on_compacted_in_the_same_conversation() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        before = await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking() as (session, toy, gateway, before):
         await say(gateway, with_command(session))
         after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 4)
     assert set(plans_of(after)) == {"pivot"} and len(toy.summaries) == 1
@@ -155,10 +160,8 @@ async def test_a_client_that_drops_command_and_response_goes_on_compacted_in_the
 
 
 async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from_the_summary() -> None:
-    session = make_talk()
     more = "policies: {default: {commands: true, keep: {tail_messages: 4}}}\n"
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking(more) as (session, toy, gateway, _):
         told = read_text(await say(gateway, with_command(session)))
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
     texts = texts_of(after, 0)
@@ -207,9 +210,7 @@ _LATER = _REPORT + 8
 
 
 async def test_a_second_command_later_builds_on_the_first() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking() as (session, toy, gateway, _):
         told = read_text(await say(gateway, with_command(session)))
         longer = with_pair(session, told)
         run = await play(gateway, toy, longer, _REPORT + 2, _LATER + 1)
@@ -229,22 +230,6 @@ async def test_a_second_command_later_builds_on_the_first() -> None:
     assert set(plans_of(after)) == {"pivot"}
 
 
-async def test_a_second_command_right_after_the_first_finds_nothing_new() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
-        told = read_text(await say(gateway, with_command(session)))
-        pair: list[Message] = [_COMMAND, {"role": "assistant", "content": told}]
-        (wish,) = session.turns[_REPORT].followers
-        twice = with_more(session, _REPORT, [*pair, _COMMAND])
-        run = await run_session(twice, gateway.base_url, toy, pace=Pace(first=_REPORT + 2, last=_REPORT + 3))
-        again = read_text(run.answers[0])
-        both = with_more(session, _REPORT, [*pair, _COMMAND, {"role": "assistant", "content": again}, wish])
-        after = await play(gateway, toy, both, _REPORT + 3, _REPORT + 5)
-    assert again.startswith("Nothing to compact") and len(toy.summaries) == 1
-    assert set(plans_of(after)) == {"pivot"}
-
-
 async def test_the_response_says_when_there_is_nothing_to_compact() -> None:
     session = make_session(3, 3)
     async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
@@ -258,9 +243,7 @@ async def test_the_response_says_when_there_is_nothing_to_compact() -> None:
 async def test_a_failed_summary_is_told_and_the_conversation_goes_on_unchanged(
     stream: bool,
 ) -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        before = await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking() as (session, toy, gateway, before):
         failure = RawAnswer(status=503, pieces=(b'{"error": {"message": "secret words of somebody"}}',))
         toy.summary_failures = [failure] * 2
         answer = await say(gateway, with_command(session), Shape(stream=stream))
@@ -273,28 +256,6 @@ async def test_a_failed_summary_is_told_and_the_conversation_goes_on_unchanged(
     sent, received = texts_of(after, 0), texts_of(before)
     assert sent[: len(received)] == received and sent[-3:-1] == ["/compact", told]
     assert again.startswith("Compacted: ")
-
-
-async def test_a_message_in_place_of_a_command_that_did_nothing_goes_on_in_the_conversation() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        before = await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_failures = [RawAnswer(status=401)]
-        answer = await say(gateway, with_command(session))
-        after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 3)
-    assert "401" in read_text(answer)
-    identities = {a.header("x-gateway-conversation") for a in (*before.answers, answer, *after.answers)}
-    assert len(identities) == 1
-
-
-async def test_a_conversation_that_was_never_seen_before_can_be_compacted() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        answer = await say(gateway, with_command(session))
-        after = await play(gateway, toy, with_pair(session, read_text(answer)), _REPORT + 2, _REPORT + 4)
-    assert plans_of(after) == ["pivot"] * 2 and len(toy.summaries) == 1
-    identities = {a.header("x-gateway-conversation") for a in (answer, *after.answers)}
-    assert len(identities) == 1
 
 
 async def test_a_command_needs_neither_a_known_window_nor_automatic_compaction() -> None:
@@ -310,9 +271,7 @@ async def test_a_command_needs_neither_a_known_window_nor_automatic_compaction()
 
 
 async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
-    session = make_talk()
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=_ON)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking() as (session, toy, gateway, _):
         ready = asyncio.Event()
         toy.summary_delivery = Delivery(after=ready)
         asking = asyncio.create_task(say(gateway, with_command(session)))
@@ -326,10 +285,8 @@ async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream: bool) -> None:
-    session = make_talk()
     more = _ON + "keepalive: {after_seconds: 0.05, every_seconds: 0.05}\n"
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking(more) as (session, toy, gateway, _):
         toy.summary_delivery = Delivery(before_headers_seconds=0.5)
         answer = await say(gateway, with_command(session), Shape(stream=stream))
     assert answer.body.startswith(b": keep-alive\n\n" if stream else b" ")
@@ -337,10 +294,8 @@ async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream
 
 
 async def test_a_client_that_would_wait_too_long_is_told_that_the_compaction_goes_on() -> None:
-    session = make_talk()
     more = "policies: {default: {commands: true, summary: {deadline_seconds: 0.2}}}\n"
-    async with ToyUpstream() as toy, serve(make_settings(toy, more=more)) as gateway:
-        await play(gateway, toy, session, 0, _REPORT + 1)
+    async with talking(more) as (session, toy, gateway, _):
         ready = asyncio.Event()
         toy.summary_delivery = Delivery(after=ready)
         told = read_text(await say(gateway, with_command(session)))

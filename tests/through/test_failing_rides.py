@@ -9,7 +9,6 @@ from typing import Final
 import aiohttp
 import pytest
 
-from tests.conftest import Note
 from tests.toy.agent import Session, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.delivery import STREAM_HEADERS, Delivery, RawAnswer
@@ -140,7 +139,7 @@ def choose_turn(toy: ToyUpstream, dialect: Dialect, shape: Shape) -> int:
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
 async def test_a_ride_that_fails_ends_in_a_quoted_summary(
-    dialect: Dialect, caplog: pytest.LogCaptureFixture, note_row: Note
+    dialect: Dialect, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = NAMES if dialect is CHAT else ABROAD
     caplog.set_level(logging.INFO, "gateway.compactor")
@@ -158,7 +157,6 @@ async def test_a_ride_that_fails_ends_in_a_quoted_summary(
             # The client goes on with its conversations, so that it is known how large they are.
             await send(gateway, dialect, *(session.request(at, shape) for at in (0, turn - 4, turn)))
             made = toy.summaries[before:]
-            note_row(f"{'riding call':44}{'format':20}calls", f"{name:44}{dialect.path:20}{len(made):>5}")
             assert [is_ride(seen) for seen in made] == [True, False], name
     lines = [record.getMessage() for record in caplog.records if record.name == "gateway.compactor"]
     assert [line.partition(" covers")[0] for line in lines] == ["compacted"] * len(names)

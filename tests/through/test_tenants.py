@@ -165,21 +165,6 @@ async def test_a_tenant_stays_the_same_while_its_keys_change() -> None:
     assert len(set(found[:3])) == 1 and found[3] == "401"
 
 
-async def test_cookies_stay_with_whom_they_were_set_for(house: Tenants) -> None:
-    cookies = [("Set-Cookie", "session=secret; Path=/"), ("Content-Type", "application/json")]
-    for upstream in (house.first, house.second):
-        upstream.script = writing(render_answer(b"{}", cookies))
-    for path in PATHS:
-        got = await house.ask(path, ("Authorization", "Bearer sk-b"))
-        assert got.head.values("set-cookie") == [b"session=secret; Path=/"]
-        # This one was set for the upstream's own key.
-        got = await house.ask(path, ("Authorization", "Bearer sk-a"))
-        assert got.head.values("set-cookie") == []
-        await house.ask(path, ("Authorization", "Bearer sk-c"))
-    assert (len(house.first.received), len(house.second.received)) == (4, 2)
-    assert not any(seen.head.values("cookie") for seen in house.first.received)
-
-
 async def test_one_connection_may_serve_two_callers(house: Tenants) -> None:
     """A proxy in front of us reuses its connections: the key counts, not the connection."""
     async with connecting(house.port) as connection:
