@@ -146,7 +146,7 @@ async def test_the_other_name_of_the_limit_in_chat_is_shortened_too(house: House
 
 async def test_what_a_conversation_cost_is_told_to_those_who_ask(house: House) -> None:
     session, shape = make_session(6, 3), Shape(max_tokens=500)
-    asked = {"x-gateway-economics": "1"}
+    asked: dict[str, Any] = {"x-gateway-economics": "1"}
     first = await house.play(session, shape, 0, 1, **asked)
     assert first.answers[0].header("x-gateway-economics") == "requests=0"
     await house.at_rest()
@@ -167,7 +167,8 @@ async def test_a_bypass_is_a_pure_relay(house: House, dialect: Dialect) -> None:
     session = make_session(30, 9, "one_user", 900)
     shape = Shape(dialect=dialect, max_tokens=1_000, stream=True)
     house.toy.window = 10 * WINDOW
-    run = await house.play(session, shape, 27, 30, **{"x-gateway-bypass": "1"})
+    bypass: dict[str, Any] = {"x-gateway-bypass": "1"}
+    run = await house.play(session, shape, 27, 30, **bypass)
     assert run.failed == [] and run.summaries == []
     assert [seen.body for seen in run.outgoing] == [session.request(turn, shape) for turn in (27, 28, 29)]
     assert set().union(*map(list_own, run.answers)) == set()
@@ -179,7 +180,7 @@ async def test_a_bypass_is_a_pure_relay(house: House, dialect: Dialect) -> None:
 
 
 async def test_a_session_is_a_label_that_operators_see_and_nobody_else(house: House) -> None:
-    label = {"x-gateway-session": "my session"}
+    label: dict[str, Any] = {"x-gateway-session": "my session"}
     run = await house.play(make_session(3, 3), Shape(max_tokens=500), **label)
     assert run.failed == [] and len(set(run.plans)) == 1
     assert not [name for seen in run.seen for name, _ in seen.headers if name.lower().startswith("x-gateway")]

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from tests.toy.recorded import JSON_CASES, load_json_cases, requires_cases
 from tests.toy.wire import (
     CHAT_PATH,
     JSON_HEADERS,
+    KEY,
     MESSAGES_PATH,
     RESPONSES_PATH,
     STREAMED,
@@ -390,3 +392,51 @@ async def test_a_body_beyond_a_bound_passes_unread_with_a_warning(
         assert [seen.body for seen in wire.upstream.received] == [body] * 3
     assert caplog.text.count("a request passes unread: more than 2 messages") == 3
     assert "secret" not in caplog.text
+
+
+REQUESTS_LOG = "gateway.requests"
+
+
+async def read_log(caplog: pytest.LogCaptureFixture, level: int, *requests: bytes) -> list[str]:
+    caplog.set_level(level, REQUESTS_LOG)
+    async with opening_wire(more='models: [{match: "known", context: 4000}]\n') as wire:
+        for request in requests:
+            await ask(wire.port, request)
+        await wire.product.at_rest()
+    return [record.getMessage() for record in caplog.records if record.name == REQUESTS_LOG]
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [("known", "(configured)"), ("gpt-4o", "window 128,000 (table)"), ("nobodys", "window - (unknown)")],
+)
+async def test_the_log_names_a_conversation_once_with_its_window(
+    model: str, window: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = render_chat(make_chat(model=model))
+    (line,) = await read_log(caplog, logging.INFO, request, request)
+    assert line.startswith("conversation ") and " tenant key:" in line and line.endswith(window)
+
+
+async def test_a_line_of_the_log_shows_no_content_and_cannot_be_forged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    body = make_chat(
+        model="x\n2026-01-01 ERROR hacked\u2028\x1b[31m" + "y" * 150,
+        messages=[{"role": "user", "content": "hunter2"}],
+    )
+    lines = await read_log(
+        caplog,
+        logging.DEBUG,
+        render_request(f"{CHAT}?key=hunter2", body, JSON_HEADERS),
+        render_request(f"{FILES}?key=hunter2", b"hunter2", JSON_HEADERS),
+        render_request("/v1/../x?key=hunter2", b"{}", JSON_HEADERS),
+        # A conversation where none is understood.
+        render_request("/other/v1/chat/completions", WHOLE, JSON_HEADERS),
+    )
+    assert all(line.isprintable() and len(line) < 400 for line in lines)
+    assert not any(secret in line for line in lines for secret in ("hunter2", KEY))
+    ended = [line for line in lines if " status=" in line]
+    plans = ["status=200 plan=passthrough", "status=200 plan=relayed", "status=400 plan=local"]
+    assert all(plan in line for plan, line in zip(plans, ended, strict=False)) and len(ended) == 4
+    assert sum("compare the client's base_url" in line for line in lines) == 1

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,12 @@ WINDOW = 8_000
 TURN = 10
 SESSION = make_session(TURN + 1, 7)
 BETA = "context-1m-2025-08-07"
-CALLERS = {"Cookie": "a=1", "X-Org": "acme", "OpenAI-Organization": "acme", "anthropic-beta": f"x,{BETA}"}
+CALLERS: dict[str, Any] = {
+    "Cookie": "a=1",
+    "X-Org": "acme",
+    "OpenAI-Organization": "acme",
+    "anthropic-beta": f"x,{BETA}",
+}
 FORMATS = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 
 
@@ -118,7 +124,8 @@ async def test_beside_a_key_of_the_upstream_nothing_of_the_caller_is_sent(name: 
 
 async def test_header_values_outside_ascii_do_not_prevent_it() -> None:
     async with opening_house() as house:
-        run = await house.play(SESSION, Shape(max_tokens=1_000), TURN, TURN + 1, **{"X-Title": "Caf\u00e9"})
+        odd: dict[str, Any] = {"X-Title": "Caf\u00e9"}
+        run = await house.play(SESSION, Shape(max_tokens=1_000), TURN, TURN + 1, **odd)
     assert run.failed == [] and run.summaries
 
 

@@ -266,15 +266,15 @@ tenants:
 """
 
 
-def render_for(key: str, path: str = PATHS[0], body: bytes = WHOLE, **more: str) -> bytes:
-    return render_request(path, body, [("Authorization", f"Bearer {key}"), *more.items()])
+def render_for(key: str, path: str = PATHS[0], *more: tuple[str, str]) -> bytes:
+    return render_request(path, WHOLE, [("Authorization", f"Bearer {key}"), *more])
 
 
 async def test_beyond_its_requests_a_minute_a_tenant_gets_429_in_its_format() -> None:
     """Before its body has come. Every request that would go upstream counts, and others go on."""
     async with opening_wire(more=LIMITED) as wire:
         paths = [PATHS[0], "/v1/messages/count_tokens", "/v1/embeddings", "/v1/responses"]
-        got = [await wire.ask(render_for("sk-a", path, **{"x-gateway-bypass": "1"})) for path in paths]
+        got = [await wire.ask(render_for("sk-a", path, ("x-gateway-bypass", "1"))) for path in paths]
         # A minute that begins in between has room for as many again.
         while len(wire.upstream.received) < 9 and got[-1].status == 200:
             got.append(await wire.ask(render_for("sk-a")))

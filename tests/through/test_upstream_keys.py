@@ -6,6 +6,7 @@ test_whose_key.py.
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -212,7 +213,7 @@ async def test_only_the_tenant_who_made_a_response_may_name_it(wire: Wire, more:
     """Large bodies are read in a thread."""
     mine, others = [("x-api-key", "caller"), *more], [("x-api-key", "other"), *more]
     name = f"{size}{len(more)}"
-    answer = {"id": f"resp_{name}", "object": "response", "status": "completed"}
+    answer: dict[str, Any] = {"id": f"resp_{name}", "object": "response", "status": "completed"}
     answer |= {"output": [{"id": f"msg_{name}", "type": "message", "role": "assistant", "content": []}]}
     wire.upstream.script = writing(render_answer(json.dumps(answer).encode()))
     assert (await send(wire, RESPONSES_PATH, mine, b'{"model":"m","input":"x"}')).status == 200
@@ -232,9 +233,14 @@ async def test_only_the_tenant_who_made_a_response_may_name_it(wire: Wire, more:
 
 @pytest.mark.parametrize("key", ["thread", "THREAD", "thre\\u0061d"])
 async def test_only_the_tenant_who_began_a_thread_may_continue_it(wire: Wire, key: str) -> None:
-    answer = {"type": "message", "id": f"msg_{len(key)}{key[0]}", "role": "assistant", "content": []}
+    answer: dict[str, Any] = {
+        "type": "message",
+        "id": f"msg_{len(key)}{key[0]}",
+        "role": "assistant",
+        "content": [],
+    }
     wire.upstream.script = writing(render_answer(json.dumps(answer).encode()))
-    fields = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "on"}]}
+    fields: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "on"}]}
     created = json.dumps(fields | {"thread": {"type": "create"}}).encode()
     thread = {"type": "continue", "previous_message_id": answer["id"]}
     continued = json.dumps(fields | {"thread": thread}).encode().replace(b'"thread"', b'"%s"' % key.encode())
