@@ -22,7 +22,7 @@ from tests.toy.raw import (
     writing,
 )
 from tests.toy.running import wait_until
-from tests.toy.wire import WHOLE, Wire, opening_wire
+from tests.toy.wire import WHOLE, Wire, make_chat, opening_wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -314,3 +314,43 @@ async def test_beyond_its_requests_at_once_a_tenant_gets_429_until_one_ends(endi
         async with asyncio.timeout(30):
             while (await wire.ask(render_for("sk-a"))).status != 200:
                 await asyncio.sleep(0.01)
+
+
+POLICIES = """\
+  another: {base_url: "http://127.0.0.1:1/v1", discover: false}
+policies: {default: {summary: {method: digest}}, by_hand: {compaction: {auto: false}}}
+models:
+  - {match: "gpt*", context: 3000}
+  - {match: "qwen*", upstream: another, policy: by_hand}
+  - {match: "qwen*", context: 3000, policy: default}
+  - {match: "qwen-max", policy: by_hand}
+tenants:
+  - {name: a, keys: [sk-a], models: [{match: "qwen-m*", policy: by_hand}]}
+  - {name: b, keys: [sk-b]}
+  - {name: c, keys: [sk-c], policy: by_hand}
+"""
+
+
+@pytest.mark.system(9)
+async def test_the_first_rule_that_fits_chooses_the_policy_and_a_tenants_own_come_first() -> None:
+    """By hand nothing is summarized, however long it is."""
+    messages = [{"role": ("user", "assistant")[at % 2], "content": f"{at} word " * 300} for at in range(11)]
+    async with opening_wire(more=POLICIES) as wire:
+        plans = {}
+        for key, model in (
+            ("a", "qwen-max"),
+            ("a", "qwen-plus"),
+            ("b", "qwen-max"),
+            ("b", "gpt"),
+            ("c", "gpt"),
+        ):
+            body = make_chat(model=model, messages=messages)
+            request = render_request(PATHS[0], body, [("Authorization", f"Bearer sk-{key}")])
+            plans[key, model] = (await wire.ask(request)).own("plan")
+    assert plans == {
+        ("a", "qwen-max"): "passthrough",
+        ("a", "qwen-plus"): "digest",
+        ("b", "qwen-max"): "digest",
+        ("b", "gpt"): "digest",
+        ("c", "gpt"): "passthrough",
+    }

@@ -194,7 +194,7 @@ async def test_everything_else_is_closed_by_whatever_way(wire: Wire) -> None:
     assert wire.upstream.received == []
 
 
-NAMES = [
+NAMES: list[dict[str, Any]] = [
     {"previous_response_id": "resp_a"},
     {"input": [{"type": "item_reference", "id": "msg_a"}]},
 ]
