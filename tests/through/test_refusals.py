@@ -155,6 +155,19 @@ async def test_if_no_retry_helps_the_client_gets_the_upstreams_own_error(dialect
     assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == len(sizes)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
+async def test_what_is_too_long_with_its_summary_is_sent_once_more_with_a_digest(dialect: Dialect) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    refused = RawAnswer(status=400, pieces=(ERROR,))
+    toy.intercept = lambda seen: refused if not seen.is_summary and len(toy.chats) <= 2 else None
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy), replace(SHAPE, dialect=dialect, max_tokens=500))
+    sizes = [len(seen.body) for seen in toy.chats]
+    assert answer.is_whole and len(sizes) == 3
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
+    assert (answer.header("x-gateway-plan"), len(toy.summaries) > 0) == ("digest", True)
+
+
 NOT_FOR_LENGTH = {
     "rate limit": RawAnswer(status=429, pieces=(b'{"error": {"message": "Too many tokens per min"}}',)),
     "bad request": RawAnswer(status=400, pieces=(b'{"error": {"message": "invalid value: tokens"}}',)),
