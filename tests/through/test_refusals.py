@@ -150,6 +150,7 @@ async def test_if_no_retry_helps_the_client_gets_the_upstreams_own_error(dialect
     async with toy:
         answer = await ask_late(toy, make_settings(toy), replace(SHAPE, dialect=dialect))
     assert (answer.status, answer.body, answer.header("x-id")) == (400, error, "7")
+    assert answer.header("x-gateway-plan") and answer.header("x-gateway-tokens")
     assert 2 <= len(toy.chats) <= 3
     sizes = [len(seen.body) for seen in toy.chats]
     assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == len(sizes)
