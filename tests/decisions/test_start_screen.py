@@ -11,7 +11,7 @@ import pytest
 
 from gateway.command_line.start_screen import Places, render_start_screen
 from gateway.reporting.reporter import COMPACTED
-from gateway.settings import load_settings, render_summary
+from gateway.settings import load_settings
 from tests.builders.settings import KEYED, PLAIN, TENANT, load_text
 
 PLACES = Places(port=1234, admin_port=1235, windows=2_421, directory=Path("/srv/state"))
@@ -59,27 +59,6 @@ def test_only_clients_whose_formats_are_supported_are_told_where_to_go(
     settings = load_text(tmp_path, PLAIN.replace("}", f", formats: {formats}}}"))
     lines = render_start_screen(settings, PLACES).splitlines()
     assert [line for line in lines if "base_url" in line or "Claude Code and" in line] == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (PLAIN, "shown on this machine (page, commands); off: policies: {default: {show_texts: false}}"),
-        (PLAIN + "policies: {default: {show_texts: false}}\n", "not shown (page, commands): "),
-        (PLAIN + TENANT, "not shown (page, commands): "),
-        (PLAIN + "listen: {host: 0.0.0.0}\n", "not shown (page, commands): "),
-        (
-            PLAIN + TENANT + "policies: {open: {show_texts: true}}\n",
-            "without a token (page, commands); off: policies: {open: {",
-        ),
-        (PLAIN + "admin: {token: sk-secret}\n", "shown to those who have the admin.token (page, commands)"),
-    ],
-)
-def test_screen_and_check_say_who_sees_texts(tmp_path: Path, text: str, expected: str) -> None:
-    settings = load_text(tmp_path, text)
-    for told in (render_start_screen(settings, PLACES), render_summary(settings)):
-        (line,) = [line for line in told.splitlines() if line.split()[0] == "texts"]
-        assert expected in line
 
 
 def test_the_request_can_be_pasted() -> None:
