@@ -1,26 +1,26 @@
-"""The dashboard, the alert rules and docs/metrics.md know the metrics that a gateway has, and no others."""
+"""The metrics of a gateway: dashboard, alert rules and docs/metrics.md know them all, and no others."""
 
 import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+import pytest_asyncio
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.settings import load_settings
-from tests.reporting.metrics.rendered import find_families, find_families_of_workers, list_labels
+from tests.surface.written import ROOT as _ROOT
+from tests.surface.written import read_facts
 from tests.toy.agent import Shape, make_session
-from tests.toy.gateway import make_settings, running_gateway
-from tests.toy.running import run_session
+from tests.toy.house import ADMIN, House, make_settings
+from tests.toy.product import serve
 from tests.toy.upstream import ToyUpstream
 
-_ROOT = Path(__file__).resolve().parents[1]
 _DEPLOY = _ROOT / "deploy"
 _ALERTS = _DEPLOY / "prometheus" / "alerts.yaml"
 _SELECTOR = re.compile(r"\b(gateway_\w+)(\{[^}]*\})?")
@@ -28,6 +28,8 @@ _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
 _GROUPING = re.compile(r"\bby \(([^)]*)\)")
 # What Prometheus adds to each sample.
 _TARGET = frozenset({"job", "instance"})
+# Of several processes.
+_WORKERS = frozenset({"gateway_workers", "gateway_workers_replaced_total"})
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool of Prometheus")
 
 
@@ -49,6 +51,25 @@ def _list_expressions() -> dict[str, str]:
         for target in panel.get("targets", ())
     }
     return board | {rule["alert"]: rule["expr"] for rule in _list_rules()}
+
+
+@cache
+def list_documented() -> Mapping[str, frozenset[str]]:
+    """The labels of each metric of docs/metrics.md: a histogram by its name, a counter with `_total`."""
+    text = (_ROOT / "docs" / "metrics.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(gateway_\w+)(?:\{([\w, ]+)\})?` \|", text, re.MULTILINE)
+    return {name: frozenset(filter(None, re.split(r",\s*", labels))) for name, labels in rows}
+
+
+def list_labels() -> Mapping[str, frozenset[str]]:
+    """By the name of a sample; the parts of a histogram may be asked for as long as the document has it."""
+    found = dict(list_documented())
+    for name, labels in list_documented().items():
+        if name.endswith(("_seconds", "_ratio")):
+            found[f"{name}_bucket"] = labels | {"le"}
+            found[f"{name}_count"] = found[f"{name}_sum"] = labels
+            del found[name]
+    return found
 
 
 def _find_mistakes(expression: str) -> list[str]:
@@ -86,29 +107,30 @@ def test_a_mistake_in_an_expression_would_be_found(expression: str) -> None:
     assert len(_find_mistakes(expression)) == 1
 
 
-async def _render_real() -> str:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rendered() -> AsyncIterator[str]:
     """The metrics of a gateway that has compacted."""
-    async with (
-        ToyUpstream(window=16_000) as toy,
-        running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
-    ):
-        await run_session(make_session(30, 3), gateway.base_url, toy, Shape(max_tokens=1_000))
-        await gateway.settle()
-        async with (
-            aiohttp.ClientSession() as client,
-            client.get(f"http://127.0.0.1:{gateway.admin_port}/metrics") as response,
-        ):
-            return await response.text()
+    async with ToyUpstream(window=16_000) as toy, serve(make_settings(toy, more=ADMIN)) as product:
+        house = House(toy, product, "sk-of-nobody")
+        run = await house.play(make_session(30, 3), Shape(max_tokens=1_000))
+        await house.at_rest()
+        status, text = await house.admin("/metrics")
+        assert status == 200
+        # They name no conversation, key or model.
+        assert not any(word in text for word in (run.conversation, "key:", "toy-model", "sk-of-nobody"))
+        yield text
 
 
-async def test_a_real_gateway_renders_every_metric_with_these_labels() -> None:
-    text, labels = await _render_real(), list_labels()
-    families = list(text_string_to_metric_families(text))
-    samples = [sample for family in families for sample in family.samples]
-    seen = {
-        sample.name: frozenset(sample.labels) for sample in samples if not sample.name.endswith("_created")
+def test_a_gateway_renders_every_metric_with_the_documented_labels(rendered: str) -> None:
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", rendered, re.MULTILINE))
+    families = {name for name in types if not name.endswith("_created")}
+    assert families == list_documented().keys() - _WORKERS
+    assert {name for name in families if types[name] == "histogram"} == {
+        name for name in families if f"{name}_bucket" in list_labels()
     }
-    assert {name: found for name, found in seen.items() if found != labels[name]} == {}
+    samples = [each for family in text_string_to_metric_families(rendered) for each in family.samples]
+    seen = {each.name: frozenset(each.labels) for each in samples if not each.name.endswith("_created")}
+    assert {name: found for name, found in seen.items() if found != list_labels()[name]} == {}
     # What has happened is counted.
     counted = {sample.name: sample.value for sample in samples if sample.value}
     assert {
@@ -118,17 +140,6 @@ async def test_a_real_gateway_renders_every_metric_with_these_labels() -> None:
         *("gateway_summary_calls_total", "gateway_summary_tokens_total", "gateway_compaction_seconds_count"),
         *("gateway_estimate_ratio_count", "gateway_store_seconds_count", "gateway_memory_limit_bytes"),
     } <= counted.keys()
-
-
-async def test_the_document_explains_every_metric_and_no_other() -> None:
-    there = find_families(await _render_real()) | await find_families_of_workers()
-    text = (_ROOT / "docs" / "metrics.md").read_text("utf-8")
-    explained = re.findall(r"^\| `(gateway_\w+)(?:\{([\w, ]+)\})?` \|", text, re.MULTILINE)
-    assert {name for name, _ in explained} == there
-    labels = list_labels()
-    for name, named in explained:
-        real = labels.get(name) if name in labels else labels[f"{name}_sum"]
-        assert frozenset(filter(None, named.split(","))) == real, name
 
 
 def test_every_metric_of_the_document_has_a_unit_or_counts() -> None:
@@ -171,13 +182,13 @@ def test_every_panel_says_what_it_shows_and_lies_beside_the_others() -> None:
         assert panel["type"] == "row" or (panel["description"] and panel["targets"])
 
 
-def test_prometheus_finds_both_gateways_and_its_rules() -> None:
+def test_prometheus_finds_both_gateways_and_its_rules(tmp_path: Path) -> None:
     services = yaml.safe_load((_DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
     monitoring = yaml.safe_load((_DEPLOY / "compose.monitoring.yaml").read_text("utf-8"))["services"]
     config = yaml.safe_load((_DEPLOY / "prometheus" / "prometheus.yaml").read_text("utf-8"))
     (scrape,) = config["scrape_configs"]
     (static,) = scrape["static_configs"]
-    port = load_settings(None, {}).admin.port
+    port = read_facts(tmp_path, "")["admin"]["port"]
     assert static["targets"] == [f"{name}:{port}" for name in services if name.startswith("gateway")]
     assert (
         scrape["authorization"]["credentials_file"]
@@ -222,10 +233,14 @@ def _fill_in(expression: str) -> str:
 
 
 @needs_promtool
-async def test_promtool_finds_nothing_wrong_with_the_metrics() -> None:
-    text = await _render_real()
-    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs
-        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+def test_promtool_finds_nothing_wrong_with_the_metrics(rendered: str) -> None:
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=rendered,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode in (0, 3), done.stderr
     # A summary of a conversation is not the kind of metric that has this name.

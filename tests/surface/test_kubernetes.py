@@ -11,14 +11,15 @@ import aiohttp
 import pytest
 import yaml
 
-from gateway.command_line.options import parse_arguments
-from tests.builders.settings import load_with_secrets
-from tests.toy.gateway import make_settings, running_gateway
+from tests.surface.test_deploy import assert_options, find_option
+from tests.surface.written import ROOT, load_secrets, read_file_facts
+from tests.toy.house import make_settings
+from tests.toy.product import serve
 from tests.toy.upstream import ToyUpstream
 
 Manifest = Mapping[str, Any]
 
-_FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "kubernetes"
+_FOLDER = ROOT / "deploy" / "kubernetes"
 _KUSTOMIZATION = "kustomization.yaml"
 _SETTINGS = sorted(_FOLDER.rglob("gateway.yaml"))
 _SECONDS_TO_WRITE = 10
@@ -117,9 +118,10 @@ def test_the_monitor_asks_the_admin_port_with_its_token() -> None:
 def test_ports_are_those_of_the_settings_and_the_admin_port_is_for_the_monitoring_only(
     tmp_path: Path,
 ) -> None:
-    settings, _ = load_with_secrets(_FOLDER / "base" / "gateway.yaml", "/run/secrets/gateway", tmp_path)
+    copy, _ = load_secrets(_FOLDER / "base" / "gateway.yaml", "/run/secrets/gateway", tmp_path)
+    facts = read_file_facts(copy)
     ports = {port["name"]: port["containerPort"] for port in _gateway()["ports"]}
-    assert ports == {"http": settings.listen.port, "admin": settings.admin.port}
+    assert ports == {"http": facts["listen"]["port"], "admin": facts["admin"]["port"]}
     assert [port["targetPort"] for port in _find("Service", "gateway")["spec"]["ports"]] == ["http"]
     rules = _find("NetworkPolicy", "gateway")["spec"]["ingress"]
     allowed = {port["port"]: rule.get("from") for rule in rules for port in rule["ports"]}
@@ -128,10 +130,11 @@ def test_ports_are_those_of_the_settings_and_the_admin_port_is_for_the_monitorin
 
 def test_the_gateway_understands_its_options_and_finds_its_settings() -> None:
     container, pod = _gateway(), _pods(_find("Deployment", "gateway"))["spec"]
-    options = parse_arguments(["serve", "--host", "0.0.0.0", *container["args"]])
-    assert options.watch
+    assert_options(["serve", "--host", "0.0.0.0", *container["args"]])
+    assert "--watch" in container["args"]
+    config = find_option(container["args"], "--config")
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    settings, keys = mounts[str(Path(options.config).parent)], mounts["/run/secrets/gateway"]
+    settings, keys = mounts[str(Path(config).parent)], mounts["/run/secrets/gateway"]
     # What is mounted with subPath never changes.
     assert "subPath" not in settings and "subPath" not in keys
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -142,21 +145,22 @@ def test_the_gateway_understands_its_options_and_finds_its_settings() -> None:
 
 @pytest.mark.parametrize("path", _SETTINGS, ids=_name)
 def test_settings_load_with_the_secrets_that_the_documents_name(path: Path, tmp_path: Path) -> None:
-    settings, names = load_with_secrets(path, "/run/secrets/gateway", tmp_path)
+    copy, names = load_secrets(path, "/run/secrets/gateway", tmp_path)
     document = (_FOLDER / "overlays" / "example" / _KUSTOMIZATION).read_text("utf-8")
     assert [name for name in sorted(names) if name not in document] == []
-    assert urlsplit(settings.store).hostname == _find("Service", "gateway-valkey")["metadata"]["name"]
-    assert urlsplit(settings.store).port == _find("Service", "gateway-valkey")["spec"]["ports"][0]["port"]
-    assert settings.admin.token is not None
+    facts = read_file_facts(copy)
+    assert urlsplit(facts["store"]).hostname == _find("Service", "gateway-valkey")["metadata"]["name"]
+    assert urlsplit(facts["store"]).port == _find("Service", "gateway-valkey")["spec"]["ports"][0]["port"]
+    assert facts["admin"]["has_token"]
 
 
 @pytest.mark.parametrize("path", _SETTINGS, ids=_name)
-def test_a_pod_has_time_to_let_its_streams_end(path: Path, tmp_path: Path) -> None:
-    settings, _ = load_with_secrets(path, "/run/secrets/gateway", tmp_path)
+def test_a_pod_has_time_to_let_its_streams_end(path: Path) -> None:
+    (written,) = _read_all(path)
     pod = _pods(_find("Deployment", "gateway"))["spec"]
     program, seconds = _gateway()["lifecycle"]["preStop"]["exec"]["command"]
     assert program == "sleep"
-    needed = float(seconds) + settings.drain_seconds + _SECONDS_TO_WRITE
+    needed = float(seconds) + written.get("drain_seconds", 8) + _SECONDS_TO_WRITE
     assert pod["terminationGracePeriodSeconds"] > needed
 
 
@@ -166,11 +170,11 @@ async def test_probes_ask_for_paths_that_the_gateway_serves_without_a_key() -> N
     assert {probe["port"] for probe in probes} == {"http"}
     async with (
         ToyUpstream() as toy,
-        running_gateway(make_settings(toy)) as gateway,
+        serve(make_settings(toy)) as product,
         aiohttp.ClientSession() as client,
     ):
         for probe in probes:
-            async with client.get(f"{gateway.root_url}{probe['path']}") as response:
+            async with client.get(f"{product.root_url}{probe['path']}") as response:
                 assert response.status == 200
         assert toy.requests == []
 
