@@ -223,10 +223,6 @@ async def test_an_answer_that_is_not_as_described_is_found(document: Any) -> Non
     answers = document["paths"]["/api/v1/totals"]["get"]["responses"]
     validator = make_validator(document, answers["200"]["content"]["application/json"]["schema"])
     assert validator.is_valid({"tenants": [], "models": []})
-    for wrong in (
-        {"tenants": [{"tenant": "red"}], "models": []},
-        {"tenant": 1},
-        [],
-        {"tenants": [], "more": 1},
-    ):
-        assert not validator.is_valid(wrong)
+    wrong: list[object] = [{"tenants": [{"tenant": "red"}], "models": []}, {"tenant": 1}, []]
+    for each in (*wrong, {"tenants": [], "more": 1}):
+        assert not validator.is_valid(each)

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from tests.toy.agent import Session, Shape, make_session
+from tests.toy.chat import CHAT
 from tests.toy.house import ADMIN, ADMIN_TOKEN, House, make_settings
 from tests.toy.product import serve
 from tests.toy.running import Run
@@ -234,7 +235,8 @@ async def test_both_arrays_say_what_became_of_each_message(house: House) -> None
     path = f"/v1/conversations/{run.conversation}/messages"
     page = await read(house, path)
     assert (page["id"], page["format"]) == (run.conversation, "chat")
-    received, sent = len(make_session(30, 7).messages(29)), len(run.outgoing[-1].request["messages"])
+    received = len(make_session(30, 7).messages(29))
+    sent = len(CHAT.items(run.outgoing[-1].request))
     assert page["total"] == {"received": received, "sent": sent}
     assert {row["fate"] for row in page["received"]} > {"sent"}
     assert [row["kind"] for row in page["sent"]].count("summary") == 1
