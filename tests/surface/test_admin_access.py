@@ -168,10 +168,7 @@ async def test_an_admin_port_that_is_taken_does_not_stop_the_gateway(
         serve(make_settings(toy, more=f"admin: {{port: {toy.port}}}\n")) as product,
     ):
         assert product.admin_port == 0
-        async with (
-            aiohttp.ClientSession() as client,
-            client.get(f"{product.root_url}/healthz") as response,
-        ):
+        async with aiohttp.ClientSession() as client, client.get(f"{product.root_url}/healthz") as response:
             assert response.status == 200
     assert "admin port not opened: " in caplog.text and "--admin-port N" in caplog.text
 

@@ -65,10 +65,7 @@ async def test_a_row_has_what_the_upstream_counted(house: House) -> None:
     called = row["summary_tokens"] - sum(seen.prompt_tokens for seen in house.toy.summaries)
     summaries = (2 * sum(seen.prompt_tokens for seen in house.toy.summaries) + 8 * called) / 1e6
     assert row["summary_usd"] == pytest.approx(summaries, abs=1e-4)
-    assert row["spent_usd"] in (
-        pytest.approx(paid, abs=1e-4),
-        pytest.approx(paid + summaries, abs=1e-4),
-    )
+    assert row["spent_usd"] in (pytest.approx(paid, abs=1e-4), pytest.approx(paid + summaries, abs=1e-4))
     # No text of the summary or of the conversation is in the numbers.
     text = json.dumps({**shown, "title": None})
     assert not any(fact.token in text for fact in session.facts) and house.key not in text

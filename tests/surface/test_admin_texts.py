@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.surface.work import SESSION, TASK, ask, call, edit, play_work
 from tests.toy.agent import Fact, Session, Shape, make_session
 from tests.toy.documented_api import DocumentedAPI, open_documented_api
 from tests.toy.house import ADMIN, ADMIN_TOKEN, House, make_settings
 from tests.toy.product import Product, command, serve
 from tests.toy.running import Run
 from tests.toy.upstream import ToyUpstream
+from tests.toy.work import SESSION, TASK, ask, call, edit, play_work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,7 +17,12 @@ from typing import Any
 
 import pytest
 
-from tests.surface.work import (
+from tests.toy.admin_api import ToyAdminPort, serving_admin_port
+from tests.toy.agent import Session, Shape, make_session
+from tests.toy.house import ADMIN_TOKEN, House, make_settings
+from tests.toy.product import Result, command, serve
+from tests.toy.upstream import ToyUpstream
+from tests.toy.work import (
     SESSION,
     TASK,
     ask,
@@ -28,11 +33,6 @@ from tests.surface.work import (
     make_summary,
     play_work,
 )
-from tests.toy.admin_api import ToyAdminPort, serving_admin_port
-from tests.toy.agent import Session, Shape, make_session
-from tests.toy.house import ADMIN_TOKEN, House, make_settings
-from tests.toy.product import Result, command, serve
-from tests.toy.upstream import ToyUpstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

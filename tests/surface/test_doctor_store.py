@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.surface.diagnosis import QUIET, diagnose, name_upstream, serving_models
 from tests.surface.written import write
 from tests.toy.agent import make_session
+from tests.toy.diagnosis import QUIET, diagnose, name_upstream, serving_models
 from tests.toy.house import make_settings
 from tests.toy.product import run_command, serve
 from tests.toy.redis_server import requires_redis, running_redis

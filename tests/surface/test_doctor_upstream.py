@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.surface.diagnosis import NO_STORE, diagnose, name_upstream, serving_models
 from tests.surface.written import KEYED, PLAIN, TENANT, write
 from tests.toy.agent import make_session
 from tests.toy.certificates import make_self_signed
 from tests.toy.delivery import STREAM_HEADERS, Delivery, RawAnswer
+from tests.toy.diagnosis import NO_STORE, diagnose, name_upstream, serving_models
 from tests.toy.house import make_settings
 from tests.toy.product import command, serve
 from tests.toy.running import run_session

@@ -168,11 +168,7 @@ async def test_probes_ask_for_paths_that_the_gateway_serves_without_a_key() -> N
     container = _gateway()
     probes = [container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
     assert {probe["port"] for probe in probes} == {"http"}
-    async with (
-        ToyUpstream() as toy,
-        serve(make_settings(toy)) as product,
-        aiohttp.ClientSession() as client,
-    ):
+    async with ToyUpstream() as toy, serve(make_settings(toy)) as product, aiohttp.ClientSession() as client:
         for probe in probes:
             async with client.get(f"{product.root_url}{probe['path']}") as response:
                 assert response.status == 200

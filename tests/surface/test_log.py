@@ -18,7 +18,7 @@ from tests.surface.written import write
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.house import ADMIN, House, make_settings
-from tests.toy.product import command, run_command, serve, serve_process
+from tests.toy.product import run_command, serve, serve_process
 from tests.toy.reply import Reply
 from tests.toy.running import wait_until
 from tests.toy.upstream import Seen, ToyUpstream
@@ -183,9 +183,3 @@ def test_a_failure_at_the_start_is_a_line_of_json_too(tmp_path: Path) -> None:
     (line,) = [json.loads(line) for line in ended.err.splitlines()]
     assert (ended.status, line["level"]) == (1, "error")
     assert line["message"].startswith("cannot serve: ") and f"{tmp_path}/file" in line["message"]
-
-
-def test_the_option_goes_before_the_level_of_the_file(tmp_path: Path) -> None:
-    """Its words are those of the file."""
-    result = command("serve", "--log-level", "verbose", "--config", str(tmp_path / "absent.yaml"))
-    assert result.status == 2 and "invalid choice: 'verbose'" in result.err

@@ -264,8 +264,7 @@ def test_money_is_that_of_prompts_replies_and_summaries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("price", "is_cached"),
-    [("{input: 1, cached: 0.1, output: 8}", True), ("{input: 1, output: 8}", False)],
+    ("price", "is_cached"), [("{input: 1, cached: 0.1, output: 8}", True), ("{input: 1, output: 8}", False)]
 )
 def test_a_summary_rides_on_what_the_provider_has_read(tmp_path: Path, price: str, is_cached: bool) -> None:
     settings = (

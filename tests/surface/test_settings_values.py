@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.surface.written import KEYED, PLAIN, SECRET, TENANT, assert_refused, check, read_facts
+from tests.surface.written import PLAIN, SECRET, TENANT, assert_refused, check, read_facts
 
 _HASH = hashlib.sha256(SECRET.encode()).hexdigest()
 
@@ -260,8 +260,3 @@ def test_a_python_that_cannot_load_extensions_refuses_embeddings(tmp_path: Path)
         assert check(tmp_path, text).status == 0
     else:
         assert_refused(tmp_path, text, 1, "can load extensions")
-
-
-def test_the_store_of_another_kind_is_refused_by_check_as_by_serve(tmp_path: Path) -> None:
-    result = check(tmp_path, f"{KEYED}store: 's3://bucket'\n")
-    assert result.status == 2 and "store: must be" in result.err

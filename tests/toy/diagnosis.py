@@ -10,7 +10,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.surface.written import write
 from tests.toy.product import command
 
 # Ports that are free, whatever else runs here; the store of a test's own.
@@ -50,7 +49,9 @@ class Report:
 
 
 async def diagnose(folder: Path, text: str, *words: str, env: Mapping[str, str] | None = None) -> Report:
-    config = () if "--config" in words else ("--config", write(folder, text))
+    path = folder / "f.yaml"
+    await asyncio.to_thread(path.write_text, text, "utf-8")
+    config = () if "--config" in words else ("--config", str(path))
     result = await asyncio.to_thread(command, "doctor", "--json", *config, *words, env=env)
     value = json.loads(result.out)
     findings = [Finding(**{**each, "fix": each["fix"] or ""}) for each in value["findings"]]
