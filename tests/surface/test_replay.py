@@ -149,6 +149,16 @@ def test_usage_of_a_transcript_stands_at_the_reply(tmp_path: Path) -> None:
     assert [each["is_usage_recorded"] for each in found] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("roles", "cuts"),
+    [("user assistant assistant user", [1, 4]), ("assistant user assistant", [2]), ("user user", [2])],
+)
+def test_a_reply_of_several_messages_is_one(tmp_path: Path, roles: str, cuts: list[int]) -> None:
+    messages = [{"role": role, "content": f"{at}"} for at, role in enumerate(roles.split())]
+    found = play(tmp_path, {"messages": messages, "usage_by_assistant": []})
+    assert [each["messages"] for each in found] == cuts
+
+
 def test_what_cannot_be_played_is_counted(tmp_path: Path) -> None:
     unread = {
         "path": "/v1/responses",
