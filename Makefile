@@ -1,9 +1,9 @@
 # make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
 # make demo    show a compaction in some seconds, without a model and without a key
-# make test    the test suite, e.g. make test ARGS="tests/decisions -x"
+# make test    the test suite without what starts processes, e.g. make test ARGS="tests/through -x"
+# make test-system   processes, workers, replicas, kill -9, drains, chromium, nginx, and long sessions on a Redis
 # make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
 # make golden   write what is missing in the worked examples of tests/golden; nothing is overwritten
-# make test-redis   end-to-end tests whose gateways otherwise keep their state in memory, on a Redis
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
@@ -21,7 +21,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run demo test golden test-exhaustive test-redis test-agents install-agents check bench screenshots count lock lock-agents clean
+.PHONY: run demo test golden test-system test-exhaustive test-agents install-agents check bench screenshots count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -38,8 +38,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=wo
 # MAKE_TEST_SECONDS=
 MAKE_TEST_SECONDS ?= held
 
+# Another order, by a seed: make test ARGS="--random-order=7"
 test: .venv/dev.stamp
-	@MAKE_TEST_SECONDS=$(if $(ARGS),,$(MAKE_TEST_SECONDS)) $(PYTEST) $(ARGS)
+	@MAKE_TEST_SECONDS=$(if $(ARGS),,$(MAKE_TEST_SECONDS)) $(PYTEST) --ignore=tests/system $(ARGS)
 
 golden: .venv/dev.stamp
 	@WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_golden.py $(ARGS)
@@ -48,11 +49,12 @@ golden: .venv/dev.stamp
 test-exhaustive: .venv/dev.stamp
 	@$(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
 
-# Tests with a restart have both stores in `make test`. A server is started for each process of tests.
-REDIS_TESTS := tests/end_to_end tests/endurance tests/recovery tests/pipeline/test_commands.py tests/admin
+# Sessions whose house keeps its state in memory in `make test` are played on a Redis as well: one sentence of
+# these is enough, as every store has the same contract. Each process of tests starts a server.
+ON_REDIS := tests/through/test_sessions.py
 
-test-redis: .venv/dev.stamp
-	@$(PYTEST) --store redis $(REDIS_TESTS) $(ARGS)
+test-system: .venv/dev.stamp
+	@$(PYTEST) --store redis tests/system $(ON_REDIS) $(ARGS)
 
 # What could not be installed fails on its own there, and the others run.
 test-agents: .venv/dev.stamp
@@ -99,7 +101,7 @@ bench: .venv/dev.stamp
 	@$(BIN)/python -m bench $(ARGS)
 
 screenshots: .venv/dev.stamp
-	@mkdir -p docs/images && SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/page/test_screenshots.py
+	@mkdir -p docs/images && $(BIN)/python -m scripts.screenshots docs/images
 
 count: .venv/dev.stamp
 	@$(BIN)/python scripts/count_calls.py $(ARGS)

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,6 @@ from hypothesis import settings
 
 from tests.examples import DEFAULT, EXHAUSTIVE, register_profiles
 from tests.rules.ceilings import find_excess_seconds
-from tests.toy.gateway import DEFAULT_STORE
 from tests.toy.redis_server import RedisServer, requires_redis, running_redis
 
 Note = Callable[[str, str], None]
@@ -33,7 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--store",
         choices=("memory", "redis"),
         default="memory",
-        help="the store of gateways whose test names none; redis: a real server, empty for each test",
+        help="the store of the houses in tests/through; redis: a real server, empty for each module",
+    )
+    parser.addoption(
+        "--random-order",
+        metavar="SEED",
+        help="shuffle the modules, and the tests in each of them: a failure that it shows is one of order",
     )
 
 
@@ -44,6 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-profile") is None:
         words = str(config.getoption("-m")).replace("not exhaustive", "").split()
         settings.load_profile(EXHAUSTIVE if "exhaustive" in words else DEFAULT)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--random-order")
+    if seed is None:
+        return
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    rng = random.Random(seed)
+    items[:] = [
+        item
+        for name in rng.sample(sorted(modules), len(modules))
+        for item in rng.sample(modules[name], len(modules[name]))
+    ]
 
 
 @pytest.fixture
@@ -117,15 +138,14 @@ def bounded_garbage(garbage_bound: _GarbageBound) -> Iterator[None]:
     garbage_bound.enforce()
 
 
-@pytest.fixture(autouse=True)
-def default_store(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`--store redis`: gateways whose test names no store are on a Redis."""
+@pytest.fixture(scope="module")
+def through_store(request: pytest.FixtureRequest) -> str:
+    """The URL that `--store` stands for, of an empty store."""
     if request.config.getoption("--store") == "memory":
-        yield
-        return
-    redis: RedisServer = request.getfixturevalue("empty_redis")
-    with DEFAULT_STORE.replaced_by(redis.patient_url):
-        yield
+        return "memory:"
+    redis: RedisServer = request.getfixturevalue("redis_of_session")
+    redis.empty()
+    return redis.patient_url
 
 
 @pytest.fixture(params=STORES)

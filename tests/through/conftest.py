@@ -17,12 +17,13 @@ from tests.toy.wire import Wire, opening_wire
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
+async def shared_house(request: pytest.FixtureRequest, through_store: str) -> AsyncIterator[House]:
     """The house of nobody. Tests take `house`."""
     names = vars(request.module)
     toy = ToyUpstream(window=names.get("WINDOW", 16_000), bias=names.get("BIAS", 1.2))
     async with toy:
-        settings = make_settings(toy, price=names.get("PRICE", ""), more=ADMIN + names.get("MORE", ""))
+        more = ADMIN + names.get("MORE", "")
+        settings = make_settings(toy, store=through_store, price=names.get("PRICE", ""), more=more)
         async with serve(settings) as product:
             yield House(toy, product, "sk-nobody")
 
