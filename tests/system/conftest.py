@@ -1,14 +1,14 @@
-"""One browser for a test."""
+"""One browser for each module of the page."""
 
 from collections.abc import AsyncIterator
 
-import pytest
+import pytest_asyncio
 from playwright.async_api import Browser
 
-from tests.page.browser import running_chromium
+from tests.system.page import running_chromium
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with running_chromium() as started:
         yield started

@@ -1,28 +1,24 @@
-"""The pictures of README and docs/page.md, made anew by `make screenshots`."""
+"""The pictures of README and docs/page.md, made anew by `make screenshots`: into the folder that is named."""
 
-import os
+import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+import aiohttp
 from playwright.async_api import Browser, Page, expect
 
-from tests.page.browser import Look, looking, requires_chromium
-from tests.page.material import opened
+from tests.system.page import Look, looking, opened, running_chromium
 from tests.toy.agent import Session, make_session
 from tests.toy.chat import CHAT
 from tests.toy.dialect import Request
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.house import make_settings
 from tests.toy.prefix_cache import PrefixCache
+from tests.toy.product import Product, serve
 from tests.toy.reply import Reply
 from tests.toy.running import Pace, run_session
 from tests.toy.summarising import make_summary
 from tests.toy.upstream import ToyUpstream
-
-pytestmark = [
-    requires_chromium,
-    pytest.mark.skipif("SCREENSHOTS" not in os.environ, reason="pictures are made by `make screenshots`"),
-]
 
 _MOST_BYTES = 150_000
 _PRICE = "{input: 2.5, cached: 0.25, output: 10}"
@@ -59,7 +55,7 @@ def name_task(session: Session, goal: str) -> Session:
 
 
 async def save(page: Page, name: str) -> None:
-    path = Path(os.environ["SCREENSHOTS"]) / f"{name}.png"
+    path = Path(sys.argv[1]) / f"{name}.png"
     await page.mouse.move(0, 0)
     await page.screenshot(path=path, animations="disabled")
     assert path.stat().st_size < _MOST_BYTES
@@ -77,7 +73,7 @@ async def settle(page: Page, name: str) -> None:
         await heading.evaluate("heading => scrollTo(0, heading.getBoundingClientRect().top - 60)")
 
 
-async def work(gateway: RunningGateway, toy: ToyUpstream, session: Session, tenant: str, label: str) -> str:
+async def work(gateway: Product, toy: ToyUpstream, session: Session, tenant: str, label: str) -> str:
     """One request at a time: what is made in the background is ready for the next, as with a real model."""
     goal = label.replace("-", " ").capitalize()
     CachedUpstream(toy, goal)
@@ -86,29 +82,35 @@ async def work(gateway: RunningGateway, toy: ToyUpstream, session: Session, tena
         pace = Pace(key=f"sk-{tenant}", headers={"x-session-id": label}, first=turn, last=turn + 1)
         run = await run_session(session, gateway.base_url, toy, pace=pace)
         assert run.failed == []
-        await gateway.settle()
+        await gateway.at_rest()
         conversation = run.conversation
     return conversation
 
 
-def check_money(gateway: RunningGateway, conversation: str) -> None:
+async def check_money(gateway: Product, conversation: str) -> None:
     """The pictures show what the gateway is for: a long session that costs less than without it."""
-    activity = gateway.parts.foundation.activity
-    shown = activity.find(conversation)
-    assert shown is not None and shown.unshortened.died_at > 0 and shown.totals.compactions > 3
-    for totals in ([shown.totals], [each.totals for each in activity.list()]):
-        without_usd = sum(each.without_usd or 0.0 for each in totals)
-        assert sum(each.with_usd or 0.0 for each in totals) < without_usd
+    async with (
+        aiohttp.ClientSession() as client,
+        client.get(f"{gateway.admin_url}/api/v1/conversations") as response,
+    ):
+        rows = (await response.json())["conversations"]
+    (shown,) = [row for row in rows if row["id"] == conversation]
+    assert shown["died_at"] > 0 and shown["compactions"] > 3
+    for group in ([shown], rows):
+        money = [row["economics"] for row in group]
+        assert sum(each["with_usd"] or 0.0 for each in money) < sum(
+            each["without_usd"] or 0.0 for each in money
+        )
 
 
-async def test_the_first_visit(browser: Browser) -> None:
+async def show_first_visit(browser: Browser) -> None:
     async with opened(browser, Look(height=620)) as (_, _, page):
         await expect(page.get_by_role("heading", name="Waiting for the first request")).to_be_visible()
         await expect(page.get_by_text("Live", exact=True)).to_be_visible()
         await save(page, "first-visit")
 
 
-async def test_overview_and_conversation(browser: Browser) -> None:
+async def show_overview_and_conversation(browser: Browser) -> None:
     sessions = (
         ("research", "survey-of-retries", make_session(8, 5)),
         ("payments", "fix-flaky-tests", make_session(40, 5)),
@@ -118,14 +120,14 @@ async def test_overview_and_conversation(browser: Browser) -> None:
     )
     async with (
         ToyUpstream(window=_WINDOW) as toy,
-        running_gateway(make_settings(toy, price=_PRICE, more=_SETTINGS)) as gateway,
+        serve(make_settings(toy, price=_PRICE, more=_SETTINGS)) as gateway,
     ):
         seen = {
             label: f"#/conversations/{await work(gateway, toy, session, tenant, label)}"
             for tenant, label, session in sessions
         }
         one = seen["port-storage-layer"]
-        check_money(gateway, one.rpartition("/")[2])
+        await check_money(gateway, one.rpartition("/")[2])
         for name, look in (
             ("overview", Look(height=700)),
             ("overview-narrow", Look(width=390, height=844)),
@@ -136,3 +138,13 @@ async def test_overview_and_conversation(browser: Browser) -> None:
             async with looking(browser, gateway.admin_port, look) as page:
                 await settle(page, name)
                 await save(page, name)
+
+
+async def main() -> None:
+    async with running_chromium() as browser:
+        await show_first_visit(browser)
+        await show_overview_and_conversation(browser)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,36 +1,38 @@
-"""One conversation: a compaction while one looks, the chart and its table, compacting by hand, deletion."""
+"""One conversation on the page: a compaction while one looks, its summaries, compacting by hand, deletion."""
 
 import re
+from itertools import product
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.page.browser import (
+from tests.system.page import (
+    FOLDED,
     HIDING,
+    LONG,
     OPEN,
+    SCHEMES,
+    WINDOW,
     Look,
-    Scheme,
     check_accessibility,
     looking,
+    open_newest,
+    opened,
+    play,
     requires_chromium,
 )
-from tests.page.material import LONG, WINDOW, opened, play
-from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.house import make_settings
+from tests.toy.product import serve
 from tests.toy.upstream import ToyUpstream
 
-pytestmark = requires_chromium
+pytestmark = [requires_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 # As long as nobody asks for one.
 _NO_COMPACTION = (
     "admin: {port: 0}\npolicies: {default: {show_texts: true, compaction: {auto: false, prune: false}}}\n"
 )
-
-
-async def open_newest(page: Page) -> None:
-    """The newest conversation of the overview."""
-    table = page.get_by_role("table", name="Conversations")
-    await table.get_by_role("rowheader").first.get_by_role("link").first.click()
-    await expect(page.get_by_role("heading", name="Tokens per request")).to_be_visible()
+_EDITED = "## What we did\nWe chose blue paint, says a person.\n"
+_REFUSES = Look(forgiven=("422",))
 
 
 async def test_a_session_compacts_while_one_looks(browser: Browser) -> None:
@@ -91,7 +93,8 @@ async def test_a_conversation_is_deleted_after_a_question(browser: Browser) -> N
         await dialog.get_by_role("button", name="Delete conversation").click()
         await expect(page.get_by_role("status").filter(has_text="is deleted")).to_be_visible()
         await expect(page.get_by_role("heading", name="Waiting for the first request")).to_be_visible()
-        assert gateway.parts.foundation.activity.find(run.conversation) is None
+        gone = f"http://127.0.0.1:{gateway.admin_port}/api/v1/conversations/{run.conversation}"
+        assert (await page.request.get(gone)).status == 404
 
 
 async def test_an_unknown_conversation_leads_back_to_the_overview(browser: Browser) -> None:
@@ -114,24 +117,71 @@ async def test_without_a_token_or_a_policy_that_shows_them_texts_are_refused_and
             await expect(page.get_by_role("code").filter(has_text=setting).first).to_be_visible()
         await expect(page.get_by_role("article", name="Summary of").first).to_contain_text("in use")
         await expect(page.get_by_role("button", name="Read")).to_have_count(0)
+        for name, words in (("Search removed messages", "are not shown here"), ("Session", "are not shown")):
+            section = page.get_by_role("region", name=name, exact=True)
+            await expect(section).to_contain_text(words)
+            await expect(section.get_by_role("searchbox")).to_have_count(0)
         await check_accessibility(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-async def test_the_conversation_is_accessible(browser: Browser, scheme: Scheme, width: int) -> None:
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=OPEN)) as gateway:
+async def test_the_conversation_is_accessible(browser: Browser) -> None:
+    """Wide and narrow, light and dark, with everything opened, and what a search has found."""
+    async with ToyUpstream(window=WINDOW) as toy, serve(make_settings(toy, more=OPEN)) as gateway:
         run = await play(gateway, toy)
-        look = Look(path=f"#/conversations/{run.conversation}", scheme=scheme, width=width)
-        async with looking(browser, gateway.admin_port, look) as page:
-            messages = page.get_by_role("list", name="Messages, as received and as sent")
-            await expect(messages).to_be_visible()
-            await messages.get_by_role("button").filter(has_text=re.compile("folded|cleared")).first.click()
-            await messages.get_by_role("button", name="system").first.click()
-            await page.get_by_text("The same as a table").click()
-            await page.get_by_role("button", name="Edit").first.click()
-            await expect(page.get_by_label("Text of the summary")).to_be_focused()
-            await check_accessibility(page)
-            await page.get_by_role("button", name="Delete").click()
-            await expect(page.get_by_role("dialog")).to_be_visible()
-            await check_accessibility(page)
+        for scheme, width in product(SCHEMES, (1280, 390)):
+            look = Look(path=f"#/conversations/{run.conversation}", scheme=scheme, width=width)
+            async with looking(browser, gateway.admin_port, look) as page:
+                await open_everything(page)
+                await check_accessibility(page)
+                await page.get_by_role("button", name="Delete").click()
+                await expect(page.get_by_role("dialog")).to_be_visible()
+                await check_accessibility(page)
+
+
+async def open_everything(page: Page) -> None:
+    messages = page.get_by_role("list", name="Messages, as received and as sent")
+    await expect(messages).to_be_visible()
+    await messages.get_by_role("button").filter(has_text=re.compile("folded|cleared")).first.click()
+    await messages.get_by_role("button", name="system").first.click()
+    await page.get_by_text("The same as a table").click()
+    await page.get_by_role("button", name="Edit").first.click()
+    await expect(page.get_by_label("Text of the summary")).to_be_focused()
+    search = page.get_by_role("region", name="Search removed messages")
+    await search.get_by_role("searchbox").fill(FOLDED)
+    await search.get_by_role("button", name="Search").click()
+    await expect(search.get_by_role("listitem").first).to_contain_text(FOLDED)
+
+
+async def test_an_edited_summary_is_sent_and_an_earlier_version_restored(browser: Browser) -> None:
+    async with opened(browser, _REFUSES) as (toy, gateway, page):
+        await play(gateway, toy, last=25)
+        await open_newest(page)
+        summary = page.get_by_role("article", name="Summary of").filter(has_text="in use").first
+        await summary.get_by_role("button", name="Read").click()
+        made = await summary.get_by_label("Text", exact=True).inner_text()
+        assert "## Constraints and preferences" in made
+
+        await summary.get_by_role("button", name="Edit").click()
+        field = summary.get_by_label("Text of the summary")
+        await expect(field).to_be_focused()
+        # What the checks refuse is said, and the text stays.
+        await field.fill(" \n ")
+        await summary.get_by_role("button", name="Save as a new version").click()
+        await expect(
+            summary.get_by_role("alert").filter(has_text="Not saved. The summary is empty.")
+        ).to_be_visible()
+        await field.fill(_EDITED)
+        await summary.get_by_role("button", name="Save as a new version").click()
+        await expect(summary).to_contain_text("version 2")
+        await expect(summary.get_by_role("button", name="Edit")).to_be_focused()
+        await play(gateway, toy, first=25, last=26)
+        assert b"We chose blue paint, says a person." in toy.chats[-1].body
+
+        await summary.get_by_role("button", name="Versions (2)").click()
+        await summary.get_by_role("button", name="Read version 1").click()
+        await expect(summary.get_by_label("Text", exact=True)).to_contain_text("Constraints and preferences")
+        await summary.get_by_role("button", name="Restore version 1").click()
+        await expect(summary).to_contain_text("version 3")
+        await play(gateway, toy, first=26, last=27)
+        assert b"Constraints and preferences" in toy.chats[-1].body
+        assert b"We chose blue paint" not in toy.chats[-1].body

@@ -1,12 +1,25 @@
-"""The page's own files keep to its policy: nothing inline, nothing from elsewhere, no text as markup."""
+"""The page's own files keep to its policy: nothing inline, nothing from elsewhere, no text as markup. What
+it has of other projects is there with its hash and licence, and in what is built.
+"""
 
+import hashlib
 import re
+import subprocess
+import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
-_STATIC = Path(__file__).resolve().parents[2] / "gateway" / "page" / "static"
+_ROOT = Path(__file__).resolve().parents[2]
+_STATIC = _ROOT / "gateway" / "page" / "static"
+_VENDOR = _STATIC / "vendor"
 _SCRIPTS = sorted((_STATIC / "app").glob("*.js"))
 _STYLES = sorted((_STATIC / "styles").glob("*.css"))
 _IMPORT = re.compile(r"^import (?:[\w{][^;]*? from )?\"([^\"]+)\";$", re.MULTILINE)
+_ROW = re.compile(
+    r"^\| `(?P<file>[\w.-]+)` \|.*`(?P<hash>[0-9a-f]{64})` \| (?P<licence>.*) \|$", re.MULTILINE
+)
+_LICENCE = re.compile(r"\]\((LICENSE-\w+\.txt)\)")
 # Each of them turns text into markup or code.
 _DANGEROUS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySetInnerHTML|srcdoc"
@@ -44,11 +57,23 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
         assert found <= allowed, path.name
 
 
-def test_scripts_and_styles_stay_small() -> None:
-    assert [
-        path.name for path in [*_SCRIPTS, *_STYLES] if len(path.read_text("utf-8").splitlines()) > 250
-    ] == []
+def test_every_file_has_its_source_its_hash_and_its_licence() -> None:
+    text = (_VENDOR / "SOURCES.md").read_text("utf-8")
+    rows = {row["file"]: row for row in _ROW.finditer(text)}
+    files = {path.name for path in _VENDOR.iterdir() if path.suffix in (".js", ".css")}
+    assert rows.keys() == files
+    for name, row in rows.items():
+        assert hashlib.sha256((_VENDOR / name).read_bytes()).hexdigest() == row["hash"], name
+        licences = _LICENCE.findall(row["licence"])
+        assert licences and all((_VENDOR / licence).is_file() for licence in licences), name
 
 
-def test_every_script_says_first_what_it_is_for() -> None:
-    assert [path.name for path in _SCRIPTS if not path.read_text("utf-8").startswith("/**")] == []
+def test_wheel_and_source_distribution_hold_the_whole_page(tmp_path: Path) -> None:
+    wanted = {path.relative_to(_ROOT).as_posix() for path in _STATIC.rglob("*") if path.is_file()}
+    build = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=_ROOT, check=True, capture_output=True)
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as files:
+        assert wanted <= set(files.namelist())
+    with tarfile.open(sdist) as archive:
+        assert wanted <= {name.partition("/")[2] for name in archive.getnames()}

@@ -1,20 +1,33 @@
-"""The array as received beside the array as sent, opened to the original; hostile texts are only texts."""
+"""What a conversation held, on the page: the array as received beside the array as sent, opened to the
+original; the search for what is not sent any more; the files that a session has changed. Hostile texts are
+only texts.
+"""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import aiohttp
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
-from tests.page.browser import OPEN, Look, looking, requires_chromium
-from tests.page.material import LONG, opened, play
-from tests.page.test_conversation import open_newest
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.system.page import (
+    FOLDED,
+    LONG,
+    OPEN,
+    Look,
+    check_accessibility,
+    looking,
+    open_newest,
+    opened,
+    play,
+    requires_chromium,
+)
+from tests.toy.house import make_settings
+from tests.toy.product import Product, serve
 from tests.toy.upstream import ToyUpstream
 
-pytestmark = requires_chromium
+pytestmark = [requires_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 _PRUNES = """
 admin: {port: 0}
@@ -35,6 +48,57 @@ _LONG_LINE_CHARS = 1_000_000
 _WIDE = 2_000_000
 # Of a text, drawn at once.
 _PIECE_CHARS = 20_000
+JSON = dict[str, Any]
+_TASK: Final = "Fix the parser of dates"
+
+
+def say(text: str) -> JSON:
+    return {"role": "user", "content": text}
+
+
+def call(number: int, tool: str, arguments: JSON, result: str = "done") -> list[JSON]:
+    """A call and its result."""
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    called: JSON = {"id": f"call_{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
+    ]
+
+
+def edit(number: int, path: str, old: str, new: str) -> list[JSON]:
+    """As opencode's tool `edit` does."""
+    return call(number, "edit", {"filePath": path, "oldString": old, "newString": new})
+
+
+_SESSION: Final[Sequence[JSON]] = (
+    say(_TASK),
+    *edit(1, "/a.py", "one\n", "two\nthree\n"),
+    *call(2, "bash", {"command": "make test"}, "ok"),
+    *edit(3, "/b.py", "x\n", "y\n"),
+    *edit(4, "/a.py", "two\n", "2\n"),
+)
+_TODOS: Final = {
+    "todos": [
+        {"content": "Write a test", "status": "in_progress", "priority": "high", "id": "1"},
+        {"content": "Fix it", "status": "completed", "priority": "high", "id": "2"},
+    ]
+}
+_HOSTILE_WISH: Final = "<img src=x onerror=alert(1)> \u202e and more"
+_WHOLE: Final = [*_SESSION, *call(7, "todowrite", _TODOS, "ok"), say(_HOSTILE_WISH)]
+_TOOLS: Final = [{"type": "function", "function": {"name": "edit", "parameters": {"type": "object"}}}]
+
+
+async def work(gateway: Product, messages: Sequence[JSON], first: int = 0) -> None:
+    """A request at the end of each user message and result, from the position `first` on."""
+    async with aiohttp.ClientSession(headers={"Authorization": "Bearer sk-toy"}) as client:
+        for end, message in enumerate(messages, 1):
+            if end <= first or message["role"] == "assistant":
+                continue
+            body = {"model": "toy-model", "messages": list(messages[:end]), "tools": _TOOLS}
+            async with client.post(f"{gateway.base_url}/chat/completions", json=body) as response:
+                assert response.status == 200, await response.read()
+    await gateway.at_rest()
 
 
 def arrays_of(page: Page) -> Locator:
@@ -92,7 +156,7 @@ async def test_only_what_differs_is_shown_on_demand(browser: Browser) -> None:
         await expect(arrays_of(page).get_by_text("sent as received").first).to_be_visible()
 
 
-async def ask(gateway: RunningGateway, messages: list[object]) -> str:
+async def post(gateway: Product, messages: list[object]) -> str:
     body = json.dumps({"model": "toy-model", "messages": messages})
     headers = {"Content-Type": "application/json", "Authorization": "Bearer sk-toy"}
     url = f"{gateway.base_url}/chat/completions"
@@ -106,7 +170,7 @@ async def test_hostile_texts_are_shown_as_texts(browser: Browser) -> None:
         messages: list[object] = []
         for text in _HOSTILE:
             messages += [{"role": "user", "content": text}, {"role": "assistant", "content": "I see."}]
-        await ask(gateway, [*messages, {"role": "user", "content": "Go on."}])
+        await post(gateway, [*messages, {"role": "user", "content": "Go on."}])
         await open_newest(page)
         for place, text in enumerate(_HOSTILE):
             line = arrays_of(page).get_by_role("button", name=f"Received {2 * place} user")
@@ -120,8 +184,8 @@ async def test_hostile_texts_are_shown_as_texts(browser: Browser) -> None:
 
 
 async def test_a_line_of_a_megabyte_is_shown_in_pieces(browser: Browser) -> None:
-    async with ToyUpstream(window=_WIDE) as toy, running_gateway(make_settings(toy, more=OPEN)) as gateway:
-        identity = await ask(gateway, [{"role": "user", "content": "x" * _LONG_LINE_CHARS}])
+    async with ToyUpstream(window=_WIDE) as toy, serve(make_settings(toy, more=OPEN)) as gateway:
+        identity = await post(gateway, [{"role": "user", "content": "x" * _LONG_LINE_CHARS}])
         async with looking(browser, gateway.admin_port, Look(path=f"#/conversations/{identity}")) as page:
             await arrays_of(page).get_by_role("button", name="Received 0 user").click()
             text = arrays_of(page).get_by_label("Text", exact=True)
@@ -134,10 +198,10 @@ async def test_a_line_of_a_megabyte_is_shown_in_pieces(browser: Browser) -> None
 
 
 async def test_thousands_of_messages_are_loaded_and_drawn_page_by_page(browser: Browser) -> None:
-    async with ToyUpstream(window=_WIDE) as toy, running_gateway(make_settings(toy, more=OPEN)) as gateway:
+    async with ToyUpstream(window=_WIDE) as toy, serve(make_settings(toy, more=OPEN)) as gateway:
         roles = ("user", "assistant")
         messages: list[object] = [{"role": roles[n % 2], "content": f"Message {n}."} for n in range(3_001)]
-        identity = await ask(gateway, messages)
+        identity = await post(gateway, messages)
         async with looking(browser, gateway.admin_port, Look(path=f"#/conversations/{identity}")) as page:
             items = arrays_of(page).get_by_role("listitem")
             await expect(items).to_have_count(60)
@@ -201,7 +265,7 @@ async def test_a_value_that_is_no_text_hides_no_message(browser: Browser, value:
         )
 
     async with opened(browser) as (_, gateway, page):
-        await ask(gateway, [{"role": "user", "content": "Begin."}])
+        await post(gateway, [{"role": "user", "content": "Begin."}])
         await read_arrays(page, change)
         await open_newest(page)
         await arrays_of(page).locator(".group").click()
@@ -212,28 +276,6 @@ async def test_a_value_that_is_no_text_hides_no_message(browser: Browser, value:
             await line.click()
         assert await arrays_of(page).get_by_label("Text", exact=True).count() >= len(strange)
         await expect(page.get_by_text("This row cannot be shown")).to_have_count(0)
-
-
-async def test_a_row_that_cannot_be_drawn_leaves_the_others(browser: Browser) -> None:
-    """Such as one with values that are nested deeper than a browser can write."""
-    async with opened(browser) as (_, gateway, page):
-        await ask(gateway, [{"role": "user", "content": text} for text in ("First.", "Second.", "Third.")])
-        await page.add_init_script(
-            "const write = JSON.stringify; JSON.stringify = (value, ...more) => {"
-            "  if (value?.is === 'too deep') throw new RangeError('Maximum call stack size exceeded');"
-            "  return write(value, ...more); };"
-        )
-        await page.reload()
-
-        def change(told: dict[str, Any]) -> None:
-            told["received"][1]["message"] = {"role": "user", "content": {"is": "too deep"}}
-
-        await read_arrays(page, change)
-        await open_newest(page)
-        await expect(arrays_of(page).get_by_text("This row cannot be shown")).to_have_count(1)
-        for text in ("First.", "Third."):
-            await expect(arrays_of(page).get_by_text(text).first).to_be_visible()
-        await expect(page.get_by_role("heading", name="Compaction log")).to_be_visible()
 
 
 async def test_what_a_client_sends_as_names_hides_nothing(browser: Browser) -> None:
@@ -257,3 +299,63 @@ async def test_what_a_client_sends_as_names_hides_nothing(browser: Browser) -> N
         for line in await lines.all():
             await line.click()
         await expect(arrays_of(page).get_by_label("Text", exact=True)).to_have_count(len(messages))
+
+
+async def test_a_folded_message_is_found_by_its_words(browser: Browser) -> None:
+    async with opened(browser) as (toy, gateway, page):
+        await play(gateway, toy, last=3)
+        await open_newest(page)
+        section = page.get_by_role("region", name="Search removed messages")
+        await expect(section.get_by_text("Nothing was removed")).to_be_visible()
+        await expect(section.get_by_role("searchbox")).to_have_count(0)
+        await play(gateway, toy, first=3)
+        field = section.get_by_role("searchbox", name="Words, paths or identifiers")
+        await field.fill(FOLDED)
+        await field.press("Enter")
+        found = section.get_by_role("list", name="Pieces that were found")
+        await expect(found.get_by_role("listitem").first).to_contain_text(FOLDED)
+        await expect(section.get_by_role("status")).to_contain_text("found, the best first.")
+        await field.fill("zzyzx-nowhere")
+        await section.get_by_role("button", name="Search").click()
+        await expect(section.get_by_role("status")).to_contain_text("Nothing found")
+        await expect(found).to_have_count(0)
+
+
+async def test_a_search_that_is_refused_says_why(browser: Browser) -> None:
+    look = Look(forgiven=("403", "404"))
+    async with opened(browser, look) as (toy, gateway, page):
+        run = await play(gateway, toy)
+        await open_newest(page)
+        section = page.get_by_role("region", name="Search removed messages")
+        await section.get_by_role("searchbox").fill(FOLDED)
+        # Its policy is not known any more.
+        deleted = f"http://127.0.0.1:{gateway.admin_port}/api/v1/conversations/{run.conversation}"
+        assert (await page.request.delete(deleted)).status == 200
+        await section.get_by_role("button", name="Search").click()
+        await expect(section.get_by_role("alert")).to_contain_text("texts of conversations are not shown")
+
+
+async def test_the_work_of_a_session_is_shown_with_its_diffs(browser: Browser) -> None:
+    for scheme in ("light", "dark"):
+        look = Look(scheme="dark") if scheme == "dark" else Look()
+        async with opened(browser, look) as (_, gateway, page):
+            await work(gateway, _WHOLE)
+            await page.reload()
+            table = page.get_by_role("table", name="Conversations")
+            await expect(table.get_by_text(_TASK)).to_be_visible()
+            await table.get_by_role("rowheader").first.get_by_role("link").first.click()
+            section = page.get_by_role("region", name="Session", exact=True)
+            await expect(section).to_contain_text("2 files")
+            files = section.get_by_role("list", name="Files").get_by_role("listitem")
+            await expect(files).to_have_count(2)
+            await expect(files.first).to_contain_text("/a.py")
+            await files.first.locator("summary").click()
+            diff = section.get_by_role("region", name="Diff of /a.py")
+            await expect(diff.locator(".added").first).to_have_text("+two")
+            await expect(diff.locator(".removed").first).to_have_text("-one")
+            await expect(section.get_by_text("Write a test")).to_be_visible()
+            await expect(section.get_by_text("Fix it")).to_have_count(0)
+            await expect(section.get_by_role("list", name="Commands")).to_contain_text("make test")
+            await section.get_by_text("What the user asked").click()
+            await expect(section.get_by_text(_HOSTILE_WISH)).to_be_visible()
+            await check_accessibility(page)

@@ -1,4 +1,4 @@
-"""A real browser that looks at the page of a real gateway.
+"""A real browser that looks at the page of a real gateway, and a gateway with conversations.
 
 Debian's chromium, as Playwright's own is a download. What the page must never do is checked whenever a look
 ends: errors on the console (a violation of the content security policy is one), and errors in scripts.
@@ -9,11 +9,17 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+
+from tests.toy.agent import Session, make_session
+from tests.toy.house import make_settings
+from tests.toy.product import Product, serve
+from tests.toy.running import Pace, Run, run_session
+from tests.toy.upstream import ToyUpstream
 
 CHROMIUM: Final = shutil.which("chromium")
 # Where no test may be skipped, as in CI, a browser that is missing is a failure.
@@ -28,6 +34,7 @@ HIDING: Final = OPEN + "policies: {default: {show_texts: false}}\n"
 _PATIENCE_MS: Final = 30_000
 _SERIOUS: Final = ("serious", "critical")
 Scheme = Literal["light", "dark"]
+SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
 expect.set_options(timeout=_PATIENCE_MS)
 
@@ -115,3 +122,48 @@ async def check_accessibility(page: Page) -> None:
     assert found == [], "\n".join(found)
     widths = await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert widths[0] <= widths[1], f"scrolls to the side: {widths}"
+
+
+# Its history passes the soft threshold of a window of 16,000 tokens after some 20 requests.
+LONG = make_session(30, 3)
+# A word of a message that is not sent any more then.
+FOLDED = next(fact.token for fact in LONG.facts if fact.turn > 0)
+WINDOW = 16_000
+
+
+class Scene(NamedTuple):
+    toy: ToyUpstream
+    gateway: Product
+    page: Page
+
+
+@asynccontextmanager
+async def opened(browser: Browser, look: Look = PLAIN_LOOK, more: str = OPEN) -> AsyncIterator[Scene]:
+    """The page of a gateway that has seen no request yet. more: settings."""
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        serve(make_settings(toy, more=more)) as gateway,
+        looking(browser, gateway.admin_port, look) as page,
+    ):
+        yield Scene(toy, gateway, page)
+
+
+async def play(
+    gateway: Product,
+    toy: ToyUpstream,
+    session: Session = LONG,
+    first: int = 0,
+    last: int | None = None,
+) -> Run:
+    """Requests first to last of a session. Everything about their compactions is written."""
+    run = await run_session(session, gateway.base_url, toy, pace=Pace(first=first, last=last))
+    assert run.failed == []
+    await gateway.at_rest()
+    return run
+
+
+async def open_newest(page: Page) -> None:
+    """The newest conversation of the overview."""
+    table = page.get_by_role("table", name="Conversations")
+    await table.get_by_role("rowheader").first.get_by_role("link").first.click()
+    await expect(page.get_by_role("heading", name="Tokens per request")).to_be_visible()

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
+import pytest
 from playwright.async_api import Browser, Page
 
-from tests.page.browser import requires_chromium
-from tests.page.material import opened
+from tests.system.page import opened, requires_chromium
 
-pytestmark = requires_chromium
+pytestmark = [requires_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def call(page: Page, module: str, expression: str) -> Any:
@@ -144,3 +144,16 @@ async def test_messages_of_every_format_become_texts(browser: Browser) -> None:
     assert json.loads(found[6][0][1]) == messages[6]
     # No character is cut in two.
     assert pieces == ["ab", "😀c", "d"]
+
+
+async def test_lines_of_a_diff_are_told_apart(browser: Browser) -> None:
+    async with opened(browser) as (_, _, page):
+        text = r"`--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n c\n\n--- d\n${'e'.repeat(3000)}\n`"
+        lines = await call(page, "diffs.js", f"m.readLines({text})")
+        rows = await call(
+            page, "rows.js", "m.mergeRows([{id: 1, title: 'x'}, {id: 2}], [{id: 1, title: null, n: 2}]).rows"
+        )
+    kinds = ["place", "place", "place", "removed", "added", "same", "same", "removed", "same"]
+    assert [line["kind"] for line in lines] == kinds
+    assert len(lines[-1]["text"]) == 2_001
+    assert rows == [{"id": 1, "title": "x", "n": 2}, {"id": 2}]

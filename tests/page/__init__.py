@@ -1,1 +1,0 @@
-"""The operators' page: its files, and the page itself in a browser."""
