@@ -9,8 +9,9 @@ from typing import Final
 from bench.hostile_cases import MEGABYTE, Case, Stage
 from bench.hostile_texts import ALL_CASES
 from bench.stall import Stall, StallMeter
+from bench.subject import read_peak_rss_bytes, read_rss_bytes
 from bench.table import print_table
-from tests.hostile.process import ProcessGateway, running_process
+from tests.toy.product import Process, serve_process
 from tests.wire_through.raw import RawUpstream
 
 _COLUMNS: Final = ("case", "longest ms", "p99 ms", "done s", "start MB", "peak MB", "missed", "answers")
@@ -48,8 +49,8 @@ async def _read_row(name: str, case: Case, patience_seconds: float) -> tuple[str
     with tempfile.TemporaryDirectory() as folder:
         async with RawUpstream() as upstream:
             settings = _SETTINGS.format(base_url=upstream.base_url, context=case.context)
-            async with running_process(settings, Path(folder)) as gateway:
-                before = gateway.rss_bytes
+            async with serve_process(settings, Path(folder)) as gateway:
+                before = read_rss_bytes(gateway.pid)
                 stall, seconds, answers = await _attack(
                     case, Stage(gateway.port, upstream, gateway.admin_port), patience_seconds
                 )
@@ -71,10 +72,10 @@ async def _attack(case: Case, stage: Stage, patience_seconds: float) -> tuple[St
     return meter.stall, seconds, answers
 
 
-def _read_peak(gateway: ProcessGateway) -> int:
+def _read_peak(gateway: Process) -> int:
     """0 if it has ended."""
     try:
-        return gateway.peak_rss_bytes
+        return read_peak_rss_bytes(gateway.pid)
     except (OSError, StopIteration):
         return 0
 

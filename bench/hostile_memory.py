@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.hostile_cases import CASES, MEGABYTE, Stage
+from bench.subject import read_peak_rss_bytes, read_rss_bytes
 from bench.table import print_table
 from gateway.settings import Settings, load_settings
-from tests.hostile.process import ProcessGateway, running_process
+from tests.toy.product import Process, serve_process
 from tests.wire_through.raw import RawUpstream
 
 _COLUMNS: Final = ("attack", "RSS MB", "peak MB", "bound MB", "answers")
@@ -56,13 +57,13 @@ async def print_hostile_memory(patience_seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with RawUpstream() as upstream:
             settings = _SETTINGS.format(base_url=upstream.base_url, folder=folder)
-            async with running_process(settings, Path(folder)) as gateway:
+            async with serve_process(settings, Path(folder)) as gateway:
                 rows = await _read_rows(gateway, upstream, patience_seconds)
     print_table("Memory: one gateway, attacked in many ways one after the other", _COLUMNS, rows)
 
 
 async def _read_rows(
-    gateway: ProcessGateway, upstream: RawUpstream, patience_seconds: float
+    gateway: Process, upstream: RawUpstream, patience_seconds: float
 ) -> list[tuple[str, ...]]:
     bound = count_bound(load_settings(None, {}))
     stage, script = Stage(gateway.port, upstream), upstream.script
@@ -89,9 +90,9 @@ async def _send_large(stage: Stage) -> str:
     return await stage.post_all("/v1/chat/completions", [body] * _AT_ONCE, at_once=_AT_ONCE)
 
 
-def _render(title: str, gateway: ProcessGateway, bound: int, answers: str) -> tuple[str, ...]:
+def _render(title: str, gateway: Process, bound: int, answers: str) -> tuple[str, ...]:
     """The memory after an attack, and the most so far."""
-    peak = gateway.peak_rss_bytes
+    peak = read_peak_rss_bytes(gateway.pid)
     missed = " MISSED" if peak > bound else ""
-    figures = (gateway.rss_bytes, peak, bound)
+    figures = (read_rss_bytes(gateway.pid), peak, bound)
     return (title, *(f"{figure / MEGABYTE:.0f}" for figure in figures), answers + missed)
