@@ -1,19 +1,29 @@
-"""The user's disk: what is not ours stays as it is, and a disk that fails costs no client an answer."""
+"""Disk and memory: what is not ours stays as it is, a full disk costs no client an answer, and a process
+stays within the memory that its settings say.
+"""
 
 import asyncio
+import io
+import json
 import os
 import resource
 import shutil
 import stat
 from pathlib import Path
 
+import aiohttp
+import brotli
 import pytest
+from aiohttp import web
 
-from tests.hostile.process import linux_only, run_command, running_process
+from tests.system.processes import linux_only, read_peak_bytes
 from tests.toy.agent import Shape, make_session
-from tests.toy.gateway import make_settings
+from tests.toy.house import make_settings
+from tests.toy.product import run_command, serve_process
 from tests.toy.running import Pace, run_session
 from tests.toy.upstream import ToyUpstream
+
+pytestmark = pytest.mark.timeout(400)
 
 SHAPE = Shape(max_tokens=1_000)
 # Root may write everywhere, unless it gives up that right.
@@ -22,6 +32,7 @@ _AS_OTHERS = (
     if os.geteuid() == 0
     else ()
 )
+_MIB = 1 << 20
 
 
 def serve_in_vain(store: str, cwd: Path, before: tuple[str, ...] = ()) -> str:
@@ -29,8 +40,8 @@ def serve_in_vain(store: str, cwd: Path, before: tuple[str, ...] = ()) -> str:
     config = cwd.parent / "gateway.yaml"
     config.write_text(f'store: "{store}"\nadmin: {{port: 0}}\n')
     done = run_command("serve", "--port", "0", "--config", str(config), cwd=cwd, before=before)
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    return done.stderr.splitlines()[-1]
+    assert done.status == 1 and "Traceback" not in done.err, done.err
+    return done.err.splitlines()[-1]
 
 
 def describe(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -80,7 +91,7 @@ async def test_a_disk_that_fills_up_later_costs_no_answer_and_two_lines(tmp_path
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path / 'state'}")
-        async with running_process(settings, tmp_path) as gateway:
+        async with serve_process(settings, tmp_path) as gateway:
             first = await run_session(session, gateway.base_url, toy, SHAPE, Pace(last=5))
             # The log of the process is a file, too: it stays far below this.
             _limit_files(gateway.pid, 1 << 16)
@@ -92,19 +103,20 @@ async def test_a_disk_that_fills_up_later_costs_no_answer_and_two_lines(tmp_path
             assert "operations could not be written" not in gateway.log
 
 
-def _limit_files(pid: int, size: int) -> None:
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+def _limit_files(process_id: int, size: int) -> None:
+    resource.prlimit(process_id, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 async def test_state_and_originals_are_private(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
-    async with ToyUpstream(window=16_000, bias=1.1) as toy:
-        settings = make_settings(toy, store=f"disk:{state}")
-        async with running_process(settings, tmp_path) as gateway:
-            run = await run_session(make_session(20, 3), gateway.base_url, toy, SHAPE)
-            assert run.failed == []
-            await asyncio.to_thread(_check_private, state)
+    async with (
+        ToyUpstream(window=16_000, bias=1.1) as toy,
+        serve_process(make_settings(toy, store=f"disk:{state}"), tmp_path) as gateway,
+    ):
+        run = await run_session(make_session(20, 3), gateway.base_url, toy, SHAPE)
+        assert run.failed == [] and toy.summaries
+        await asyncio.to_thread(_check_private, state)
 
 
 def _check_private(state: Path) -> None:
@@ -112,3 +124,58 @@ def _check_private(state: Path) -> None:
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
     assert {mode for path, mode in found.items() if path.is_file()} == {0o600}
     assert len(found) > 6
+
+
+_SMALL = """
+listen: {max_body_bytes: 4194304}
+bounds: {bodies_bytes: 16777216}
+cache: {bodies_bytes: 4194304, facts_bytes: 1048576, records_bytes: 1048576, named_bytes: 3145728,
+  activity_bytes: 1048576}
+"""
+# What the bench of hostile memory computes of these settings. Without a budget the bodies below take a
+# gigabyte.
+_MOST_BYTES = 434 * _MIB
+
+
+@linux_only
+async def test_a_process_stays_within_the_memory_that_its_settings_say(tmp_path: Path) -> None:
+    """Sixty bodies of 4 MB and sixty that unpack to 3 MB, each of which waits for its response."""
+
+    async def answer_slowly(request: web.BaseRequest) -> web.Response:
+        await request.content.read()
+        await asyncio.sleep(0.1)
+        return web.json_response({})
+
+    text = "word " * 780_000
+    large = json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": f"{text}\U0001f600"}]}
+    ).encode()
+    packed = brotli.compress(bytes(3 * _MIB), quality=5)
+    runner = web.ServerRunner(web.Server(answer_slowly, max_field_size=1 << 16), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    upstream = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    settings = (
+        f'store: "memory:"\nupstreams: {{default: {{base_url: "{upstream}", discover: false}}}}\n'
+        f'models: [{{match: "m", context: 4000000}}]\n{_SMALL}'
+    )
+
+    async def send(client: aiohttp.ClientSession, url: str, body: bytes, encoding: str) -> tuple[int, str]:
+        headers = {"Content-Encoding": encoding} if encoding else {}
+        async with client.post(url, data=io.BytesIO(body), headers=headers) as response:
+            await response.read()
+            return response.status, response.headers.get("Retry-After", "")
+
+    try:
+        async with serve_process(settings, tmp_path) as gateway:
+            url, headers = f"{gateway.base_url}/chat/completions", {"Content-Type": "application/json"}
+            connector = aiohttp.TCPConnector(limit=0)
+            async with aiohttp.ClientSession(headers=headers, connector=connector) as client:
+                bodies = [(large, ""), (packed, "br")] * 60
+                got = await asyncio.gather(*(send(client, url, *each) for each in bodies))
+            peak_bytes = read_peak_bytes(gateway.pid)
+    finally:
+        await runner.cleanup()
+    assert {status for status, _ in got} <= {200, 503}
+    assert {after for status, after in got if status == 503} <= {"1"}
+    assert peak_bytes < _MOST_BYTES

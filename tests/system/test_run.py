@@ -15,9 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.process import linux_only, serving
-from tests.toy.gateway import make_settings
+from tests.system.processes import linux_only
+from tests.toy.house import make_settings
+from tests.toy.product import run_command, serve_process
 from tests.toy.upstream import ToyUpstream
+
+# A process takes two seconds of a core to start, and some of these start four.
+pytestmark = pytest.mark.timeout(400)
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-m", "gateway", "run")
@@ -190,7 +194,7 @@ async def test_what_the_variables_named_before_becomes_the_upstream(tmp_path: Pa
 
 async def test_a_gateway_is_refused_as_the_upstream(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    async with serving("--admin-port", "0", folder=tmp_path / "other") as other:
+    async with serve_process(None, tmp_path / "other", "--admin-port", "0") as other:
         name, url = "ANTHROPIC_BASE_URL", f"http://127.0.0.1:{other.port}"
         shown = await run_beside("--", "echo", "ran", folder=tmp_path, **{name: url})
     assert (shown.returncode, shown.stdout) == (2, "")
@@ -271,19 +275,12 @@ async def test_two_at_once_share_the_store(tmp_path: Path) -> None:
         assert [(shown.returncode, shown.stdout) for shown in both] == [(0, "done\n")] * 2
         assert all(" tokens not sent; to look at it" in shown.stderr for shown in both), both
         shown = [line.stderr.split()[-1] for line in both]
-        async with serving("--config", str(config), "--admin-port", "0", folder=tmp_path) as served:
-            admin = re.search(r"admin +http://127.0.0.1:(\d+)/", served.log)
-            assert admin is not None
-            asked = [sys.executable, "-m", "gateway", "conversations", "show", "--admin-port", admin[1]]
+        options = ("--config", str(config), "--admin-port", "0")
+        async with serve_process(None, tmp_path, *options) as served:
+            asked = ("conversations", "show", "--admin-port", str(served.admin_port))
             for identity in shown:
-                done = await asyncio.to_thread(
-                    subprocess.run,
-                    [*asked, identity],
-                    env=make_environment(),
-                    check=False,
-                    capture_output=True,
-                )
-                assert done.returncode == 0, done.stderr
+                done = await asyncio.to_thread(run_command, *asked, identity, cwd=tmp_path)
+                assert done.status == 0, done.err
 
 
 @pytest.mark.parametrize("words", [["--", "claude"], ["--", "sh", "-c", "true"]])

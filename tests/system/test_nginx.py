@@ -9,15 +9,22 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
-from tests.hostile.process import ProcessGateway, linux_only, running_process
+from tests.system.processes import linux_only
 from tests.toy.delivery import Delivery
-from tests.toy.gateway import make_settings
+from tests.toy.house import make_settings
 from tests.toy.nginx import Nginx, requires_nginx, running_nginx
+from tests.toy.product import Process, serve_process
 from tests.toy.running import Answer, ask, wait_until
 from tests.toy.upstream import ToyUpstream
 
-pytestmark = [requires_nginx, linux_only]
+pytestmark = [
+    requires_nginx,
+    linux_only,
+    pytest.mark.timeout(400),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 _HEADERS = {"Authorization": "Bearer sk-toy", "Content-Type": "application/json"}
 
@@ -25,7 +32,7 @@ _HEADERS = {"Authorization": "Bearer sk-toy", "Content-Type": "application/json"
 @dataclass(frozen=True)
 class Site:
     toy: ToyUpstream
-    gateways: tuple[ProcessGateway, ProcessGateway]
+    gateways: tuple[Process, Process]
     nginx: Nginx
     client: aiohttp.ClientSession
 
@@ -43,7 +50,9 @@ class Site:
         ]
 
     async def _ask_all(self, numbers: Iterator[int]) -> list[int]:
-        return [(await self.ask(f"Number {number}.")).status for number in numbers]
+        return [
+            (await self.ask(f"Number {number} of {len(self.toy.requests)}.")).status for number in numbers
+        ]
 
 
 @asynccontextmanager
@@ -57,18 +66,30 @@ async def opening_site(folder: Path) -> AsyncIterator[Site]:
         # to connect again. aiohttp does so for a GET only.
         connector = aiohttp.TCPConnector(force_close=True)
         async with (
-            running_process(settings, folders[0]) as one,
-            running_process(settings, folders[1]) as two,
+            serve_process(settings, folders[0]) as one,
+            serve_process(settings, folders[1]) as two,
             running_nginx(folders[2], [one.port, two.port]) as nginx,
             aiohttp.ClientSession(headers=_HEADERS, connector=connector) as client,
         ):
             yield Site(toy, (one, two), nginx, client)
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with opening_site(tmp_path) as site:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    async with opening_site(tmp_path_factory.mktemp("site")) as site:
         yield site
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(shared_site: Site) -> Site:
+    """Both gateways run, and nginx knows their ports."""
+    shared_site.toy.reset()
+    away = [gateway for gateway in shared_site.gateways if not gateway.is_running]
+    for gateway in away:
+        await gateway.start()
+    if away:
+        await shared_site.nginx.use([gateway.port for gateway in shared_site.gateways])
+    return shared_site
 
 
 async def test_what_the_upstream_has_sent_arrives_while_it_is_silent(site: Site) -> None:
@@ -80,11 +101,16 @@ async def test_what_the_upstream_has_sent_arrives_while_it_is_silent(site: Site)
 
 
 async def test_both_gateways_get_requests_and_each_is_sent_once(site: Site) -> None:
+    before = count_conversations(site)
     assert set(await site.ask_many(40)) == {200}
     assert len(site.toy.requests) == 40
-    # One line of the log for each new conversation.
-    shares = [gateway.log.count("INFO gateway.requests conversation") for gateway in site.gateways]
+    shares = [after - other for after, other in zip(count_conversations(site), before, strict=True)]
     assert sum(shares) == 40 and min(shares) > 0
+
+
+def count_conversations(site: Site) -> list[int]:
+    """By gateway: one line of the log for each new one."""
+    return [gateway.log.count("INFO gateway.requests conversation") for gateway in site.gateways]
 
 
 async def test_a_gateway_that_is_gone_costs_no_request(site: Site) -> None:
