@@ -278,29 +278,6 @@ async def test_a_value_that_is_no_text_hides_no_message(browser: Browser, value:
         await expect(page.get_by_text("This row cannot be shown")).to_have_count(0)
 
 
-async def test_what_a_client_sends_as_names_hides_nothing(browser: Browser) -> None:
-    """Whatever of it the gateway lets pass."""
-    async with opened(browser) as (_, gateway, page):
-        messages: list[object] = [
-            {"role": "user", "content": [{"type": "text", "text": _NO_TEXT}]},
-            {"role": "assistant", "content": [{"type": _NO_TEXT, "text": 1}]},
-            {"role": "user", "content": "Go on."},
-        ]
-        body = json.dumps({"model": "<b>m</b>", "messages": messages, "user": _NO_TEXT})
-        headers = {"Authorization": "Bearer sk-toy", "x-gateway-session": "<i>label</i>"}
-        url = f"{gateway.base_url}/chat/completions"
-        async with aiohttp.ClientSession(headers=headers) as client, client.post(url, data=body) as response:
-            assert response.status == 200, await response.read()
-        await expect(page.get_by_role("table", name="Conversations")).to_contain_text("<b>m</b>")
-        await expect(page.get_by_role("link", name="<i>label</i>")).to_be_visible()
-        await open_newest(page)
-        lines = arrays_of(page).get_by_role("button", name="Received")
-        await expect(lines).to_have_count(len(messages))
-        for line in await lines.all():
-            await line.click()
-        await expect(arrays_of(page).get_by_label("Text", exact=True)).to_have_count(len(messages))
-
-
 async def test_a_folded_message_is_found_by_its_words(browser: Browser) -> None:
     async with opened(browser) as (toy, gateway, page):
         await play(gateway, toy, last=3)

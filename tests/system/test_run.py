@@ -21,11 +21,11 @@ from tests.toy.product import run_command, serve_process
 from tests.toy.upstream import ToyUpstream
 
 # A process takes two seconds of a core to start, and some of these start four.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-m", "gateway", "run")
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 350.0
 _ADDRESSES = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
 # An agent that sends its whole history. argv: turns.
 _AGENT = """

@@ -8,7 +8,6 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -163,21 +162,3 @@ async def test_workers_limit_requests_together(crew: Crew) -> None:
     # Refused requests did not count. A minute that begins in between has room for one more.
     statuses = [(await post(url, key="sk-limited")).status for _ in range(18)]
     assert statuses.count(200) in (14, 15) and set(statuses) == {200, 429}
-
-
-@pytest.mark.exhaustive  # starts three processes more
-async def test_workers_without_a_store_on_disk_share_the_memory_of_the_supervisor(tmp_path: Path) -> None:
-    async with (
-        ToyUpstream(window=WINDOW, bias=1.1) as toy,
-        serve_process(make_settings(toy), tmp_path, "--workers", "2") as gateway,
-    ):
-        crew = Crew(toy, gateway)
-        first = await play(_SESSION, [gateway.base_url], toy, SHAPE, 0, SETTLED)
-        made = len(toy.summaries)
-        for process_id in find_workers(gateway).values():
-            starts = count_starts(gateway)
-            os.kill(process_id, signal.SIGKILL)
-            await wait_until_started(crew.gateway, starts + 1)
-        again = await play(_SESSION, [gateway.base_url], toy, SHAPE, SETTLED, SETTLED + 1)
-        assert first.failed == again.failed == [] and again.plans == ["pivot"]
-        assert len(toy.summaries) == made

@@ -103,7 +103,8 @@ async def test_all_workers_serve_one_port_and_say_who_they_are(crew: Crew) -> No
 
 
 async def test_a_killed_worker_breaks_only_what_it_was_serving(crew: Crew) -> None:
-    crew.stream_slowly(100)
+    # Four seconds: on a busy machine it takes a while until the sixth has begun.
+    crew.stream_slowly(400)
     starts = count_starts(crew.gateway)
     async with aiohttp.ClientSession() as client:
         streams = [await client.post(crew.url, json=STREAM) for _ in range(6)]
@@ -265,18 +266,6 @@ async def test_a_worker_that_hangs_is_killed_and_replaced(crew: Crew) -> None:
     await wait_until_said(crew.gateway, f"worker-1 (process {hanging}) does not respond and is killed")
     await wait_until_started(crew.gateway, starts + 1)
     assert await crew.ask_many(8) == [200] * 8
-
-
-@pytest.mark.exhaustive  # five tries for each worker, with longer and longer pauses
-async def test_if_no_worker_can_be_replaced_the_program_ends_and_says_why(tmp_path: Path) -> None:
-    async with ToyUpstream() as toy, running_workers(toy, tmp_path, 2) as gateway:
-        # What a worker that starts is given belongs to the supervisor; its program it finds by itself.
-        (tmp_path / "gateway").mkdir()
-        (tmp_path / "gateway" / "__main__.py").write_text("raise SystemExit(9)\n")
-        for process_id in find_workers(gateway).values():
-            os.kill(process_id, signal.SIGKILL)
-        assert await gateway.wait() == 1
-        assert "cannot be replaced yet" in gateway.log and "exit status 9" in gateway.log
 
 
 async def test_a_client_whose_worker_dies_may_ask_again_at_once(crew: Crew) -> None:
