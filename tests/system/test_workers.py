@@ -178,7 +178,10 @@ async def test_a_reload_reaches_all_workers_and_those_that_come_later(crew: Crew
         starts = count_starts(crew.gateway)
         os.kill(find_workers(crew.gateway)["worker-1"], signal.SIGKILL)
         await wait_until_started(crew.gateway, starts + 1)
-        await wait_until_all_use(crew, other)
+        for _ in range(4):
+            before_all = len(other.requests)
+            assert await crew.ask_many(8) == [200] * 8
+            assert len(other.requests) == before_all + 8
         path.write_text(before)
         crew.gateway.send(signal.SIGHUP)
         await wait_until_all_use(crew, crew.toy)
