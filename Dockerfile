@@ -1,5 +1,5 @@
 # NOT BUILT, NOT RUN: no container engine was at hand where this file was written. The same install commands,
-# without a container, are what `make run` does; the other lines are checked by tests/settings/test_shipped_files.py.
+# without a container, are what `make run` does; the other lines are checked by tests/surface/test_deploy.py.
 #
 #   docker build -t gateway .
 #   docker run -p 127.0.0.1:8080:8080 -v gateway-data:/var/lib/gateway gateway
