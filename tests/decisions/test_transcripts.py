@@ -23,6 +23,8 @@ _TEXT = st.lists(
 def test_a_conversation_is_quoted_inside_its_fence() -> None:
     entries = [
         TranscriptEntry("user", "Fix it.", (), 2),
+        TranscriptEntry("system", "Mind the rules.", (), 0),
+        TranscriptEntry("developer", "And this one.", (), 0),
         TranscriptEntry("assistant", "", (("look", '{"a":1}'), ("skill", "")), 0, hidden="secret"),
         TranscriptEntry("tool", "x" * 10, (), 0, is_result=True),
         TranscriptEntry("assistant", "Done.", (), 0),
@@ -30,6 +32,7 @@ def test_a_conversation_is_quoted_inside_its_fence() -> None:
     assert render_transcript(entries, None) == (
         "<conversation>\n"
         "[user]: Fix it.\n[2 attachments left out]\n\n"
+        "[system]: Mind the rules.\n\n[developer]: And this one.\n\n"
         '[assistant calls look]: {"a":1}\n[assistant calls skill]: \n\n'
         "[tool result]: xxxxxxxxxx\n\n"
         "[assistant]: Done.\n"
