@@ -258,9 +258,10 @@ def in_terminal(program: str, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_until(terminal: int, words: bytes) -> bytes:
+    """Until these words, or until nobody writes any more."""
     read, end = b"", time.monotonic() + _PATIENCE_SECONDS
-    while words not in read and time.monotonic() < end:
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        while words not in read and time.monotonic() < end:
             read += os.read(terminal, 4_096)
     assert words in read, read
     return read

@@ -56,6 +56,12 @@ async def test_a_scene_shows_the_same_twice(row: dict[str, Any]) -> None:
     assert {name: again[name] for name in shows} == {name: before[name] for name in shows}
 
 
+async def test_state_stays_for_as_many_days_as_the_settings_say() -> None:
+    """Here for 17 seconds."""
+    kept = await show("again", {"retention.days": 0.0002}, {"pause": 1.2})
+    assert kept["count"] == (await show_usual(TABLE["retention.days"]))["count"]
+
+
 def test_the_table_has_every_key() -> None:
     schema = json.loads(command("schema").out)
     assert TABLE.keys() | UNSEEN == set(_list_keys(schema, schema))
