@@ -247,7 +247,7 @@ async def test_a_digest_that_one_request_needs_is_counted_and_nowhere_logged() -
         _, metrics = await house.admin("/metrics")
         log = await read_log(house, run)
     assert re.search(r'by_trigger_total\{reason="client_trims",result="done",trigger="auto"\} [1-9]', metrics)
-    assert log == [] and run.plans == ["pivot"]
+    assert log == [] and run.plans == ["digest"]
     assert {event.get("kind") for _, event in heard.events} <= {"summary", None}
 
 

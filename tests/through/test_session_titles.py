@@ -12,35 +12,16 @@ from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
 from tests.toy.house import House
 from tests.toy.reply import Reply
+from tests.toy.tool_calls import JSON, ask, call, describe_tools, edit, translate
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-JSON = dict[str, Any]
 WINDOW = 64_000
 # No task of a test is that of another one: a title call names the session that it quotes.
 _TASK = "Fix the parser of dates"
 # Its window is not known to the gateway.
 _LARGE = "large-model"
 _TITLING = "You are a title generator. You output ONLY a thread title."
-
-
-def ask(text: str) -> JSON:
-    return {"role": "user", "content": text}
-
-
-def call(number: int, tool: str, arguments: JSON, result: str = "ok") -> list[JSON]:
-    """A call and its result, as of a chat client."""
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    called = {"id": f"call_{number}", "type": "function", "function": function}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [called]},
-        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
-    ]
-
-
-def edit(number: int, path: str, old: str, new: str) -> list[JSON]:
-    arguments = {"filePath": path, "oldString": old, "newString": new}
-    return call(number, "edit", arguments, "Edit applied successfully.")
 
 
 WORK: Sequence[JSON] = (
@@ -53,41 +34,6 @@ WORK: Sequence[JSON] = (
 )
 
 
-def translate(messages: Sequence[JSON], dialect: Dialect) -> list[JSON]:
-    """The same messages in another format."""
-    if dialect.path == "/chat/completions":
-        return list(messages)
-    found: list[JSON] = []
-    for message in messages:
-        calls, result = message.get("tool_calls", ()), message.get("tool_call_id")
-        for each in calls:
-            name, arguments = each["function"]["name"], each["function"]["arguments"]
-            if dialect.path == "/responses":
-                item = {"type": "function_call", "call_id": each["id"], "name": name, "arguments": arguments}
-                found.append(item)
-            else:
-                used = {"type": "tool_use", "id": each["id"], "name": name, "input": json.loads(arguments)}
-                found.append({"role": "assistant", "content": [used]})
-        if result is not None and dialect.path == "/responses":
-            found.append({"type": "function_call_output", "call_id": result, "output": message["content"]})
-        elif result is not None:
-            told = {"type": "tool_result", "tool_use_id": result, "content": message["content"]}
-            found.append({"role": "user", "content": [told]})
-        elif not calls:
-            found.append({"role": message["role"], "content": message["content"]})
-    return found
-
-
-def describe_tools(dialect: Dialect) -> list[JSON]:
-    names, schema = ("edit", "write", "bash", "todowrite"), {"type": "object", "properties": {}}
-    if dialect.path == "/messages":
-        return [{"name": each, "input_schema": schema} for each in names]
-    functions = [{"name": each, "parameters": schema} for each in names]
-    if dialect.path == "/responses":
-        return [{"type": "function", **each} for each in functions]
-    return [{"type": "function", "function": each} for each in functions]
-
-
 async def send(
     house: House, messages: Sequence[JSON], dialect: Dialect = CHAT, label: str = "", model: str = "toy-model"
 ) -> str:
@@ -96,7 +42,7 @@ async def send(
     body = {
         "model": model,
         name: translate(messages, dialect),
-        "tools": describe_tools(dialect),
+        "tools": describe_tools(dialect, "edit", "write", "bash", "todowrite"),
         dialect.output_key: 900,
     }
     headers = dialect.headers(house.key) | ({"x-session-id": label} if label else {})

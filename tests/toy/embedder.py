@@ -3,28 +3,19 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
-import httpx2 as httpx
 from aiohttp import web
-from pydantic import SecretStr
-
-from gateway.originals.embedder import Embedder
-from gateway.upstream.internal_client import open_client
-from tests.builders.upstream import make_upstream
 
 _MEANINGS = (("car", "automobile", "vehicle"), ("dog", "hound"), ("money", "invoice", "payment"))
 
 
 class ToyEmbedder:
-    """answer: in place of vectors, as status and body. trickles: a blank at a time, without an end. texts:
-    that it was sent, in order.
-    """
+    """answer: in place of vectors, as status and body. texts: that it was sent, in order."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.answer: tuple[int, bytes] | None = None
-        self.trickles = False
         self.texts: list[str] = []
         self.keys: list[str | None] = []
         self.models: list[str] = []
@@ -38,24 +29,10 @@ class ToyEmbedder:
         self.keys.append(request.headers.get("authorization"))
         if self.released is not None:
             await self.released.wait()
-        if self.trickles:
-            return await self._trickle(request)
         if self.answer is not None:
             return web.Response(status=self.answer[0], body=self.answer[1])
         data = [{"index": at, "embedding": embed(text)} for at, text in enumerate(asked["input"])]
         return web.json_response({"data": data[::-1], "model": asked["model"]})
-
-    async def _trickle(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        with suppress(ConnectionError):
-            while True:
-                await response.write(b" ")
-                await asyncio.sleep(0.02)
-        return response
-
-    def connect(self, client: httpx.AsyncClient, model: str = "toy") -> Embedder:
-        return Embedder(client, make_upstream(base_url=self.url, api_key=SecretStr("sk-up")), model)
 
 
 def embed(text: str) -> list[float]:
@@ -64,8 +41,7 @@ def embed(text: str) -> list[float]:
 
 
 @asynccontextmanager
-async def serving_embedder() -> AsyncIterator[tuple[ToyEmbedder, httpx.AsyncClient]]:
-    """And a client for calls of our own."""
+async def serving_embedder() -> AsyncIterator[ToyEmbedder]:
     toy = ToyEmbedder("")
     app = web.Application()
     app.router.add_post("/v1/embeddings", toy.respond)
@@ -76,7 +52,6 @@ async def serving_embedder() -> AsyncIterator[tuple[ToyEmbedder, httpx.AsyncClie
     host, port = runner.addresses[0][:2]
     toy.url = f"http://{host}:{port}/v1"
     try:
-        async with open_client() as client:
-            yield toy, client
+        yield toy
     finally:
         await runner.cleanup()
