@@ -1,6 +1,5 @@
 """What names a session, and what it is said to have changed, in each format and however it goes on."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
