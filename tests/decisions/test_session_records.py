@@ -1,4 +1,4 @@
-"""The record of a session is bounded, comes back whole, and is only found under its own key."""
+"""Titles out of summaries, and records of sessions to which requests and processes add."""
 
 import dataclasses
 
@@ -8,17 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.core.session.work import (
-    CommandRun,
-    FileChange,
-    OpenTodo,
-    SessionWork,
-    list_touched_files,
-)
+from gateway.core.session.titles import LONGEST_TITLE_CHARS
+from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork
 from gateway.sessions.record import (
     StoredSession,
     TitleSource,
-    make_work,
     name_session,
     parse_session,
     parse_title,
@@ -26,7 +20,42 @@ from gateway.sessions.record import (
     with_title,
     with_work,
 )
+from gateway.sessions.titles import clean_title, find_summary_title
 from gateway.store.keys import make_tag
+
+
+@pytest.mark.parametrize(
+    ("summary", "title"),
+    [
+        ("# Repair of the date parser\n\nText", "Repair of the date parser"),
+        ("## Goal\n\n- Fix the parser of dates\n", "Fix the parser of dates"),
+        (
+            "**Summary of our conversation**\n\n1. **Primary request and intent:**\n   Fix the parser.",
+            "Fix the parser",
+        ),
+        ("## Goal\nFix it.\n\n## Constraints and preferences\nUse only the standard library.", "Fix it"),
+        ("## Goal\n修复日期解析器。\n\n## Constraints and preferences\n无", "修复日期解析器。"),
+        ("## Goal\nNone\n\n## Decisions\nNone\n\n## Done\nThe parser reads dates.", "The parser reads dates"),
+        ("**Task:**\nDates:\n- Parser\n\n## Files", "Parser"),
+        ("## Decisions\nYes.\n\n## Next step\nRun all of the tests.", "Run all of the tests"),
+        ("<summary>\nWe fixed the parser of dates.\n</summary>", "We fixed the parser of dates"),
+        ("<think>Let me see</think># Context\n\nDone.", ""),
+        ("# Parser\n", "Parser"),
+        ("# Summary\n", ""),
+        ("```\ncode\n```", ""),
+        ("", ""),
+    ],
+)
+def test_a_summary_gives_a_title(summary: str, title: str) -> None:
+    assert find_summary_title(summary) == title
+
+
+@given(st.text())
+def test_titles_are_short_and_printable_whatever_they_are_made_of(text: str) -> None:
+    for title in (clean_title(text), find_summary_title(text)):
+        assert len(title) <= LONGEST_TITLE_CHARS
+        assert title.isprintable()
+
 
 _KEY = name_session(make_tag("t"), "c")
 _texts = st.text(max_size=20)
@@ -63,13 +92,6 @@ def test_a_record_comes_back(work: SessionWork, title: str) -> None:
     assert parse_title(_KEY, data) == title
 
 
-@given(works())
-def test_the_work_of_a_record_counts_as_the_one_that_it_was_made_of(work: SessionWork) -> None:
-    session = with_work(make_session(), work)
-    assert list_touched_files(make_work(session).changes) == list_touched_files(work.changes)
-    assert with_work(session, make_work(session)) == session
-
-
 @given(works(), works(), st.integers(0, 8))
 def test_what_is_new_is_added_to_what_a_record_has(work: SessionWork, other: SessionWork, known: int) -> None:
     """Whatever it had: the first part of the same work, or another one."""
@@ -82,26 +104,6 @@ def test_what_is_new_is_added_to_what_a_record_has(work: SessionWork, other: Ses
 
 def _cut(work: SessionWork, known: int) -> SessionWork:
     return dataclasses.replace(work, changes=work.changes[:known], commands=work.commands[:known])
-
-
-def test_a_record_is_bounded_and_keeps_the_newest() -> None:
-    changes = [
-        FileChange(position=at, path=f"{at}" + "p" * 900, kind="changed", additions=1, deletions=0)
-        for at in range(5_000)
-    ]
-    work = SessionWork(
-        changes=tuple(changes),
-        commands=tuple(CommandRun(position=at, command=f"{at}" + "c" * 2_000) for at in range(1_000)),
-        todos=tuple(OpenTodo(text="t" * 300) for _ in range(100)),
-        titles=tuple((at, "é" * 100) for at in range(1_000)),
-        unlisted_commands=7,
-    )
-    session = with_work(make_session(), work)
-    assert len(render_session(session)) < 200_000
-    assert session.files[-1].path.startswith("4999") and session.commands[-1].command.startswith("999c")
-    assert session.left_files == 5_000 - len(session.files) > 0
-    assert session.left_commands == 1_007 - len(session.commands) > 7
-    assert session.titles[-1][0] == 999 and session.edits[-1] == 4_999
 
 
 @pytest.mark.parametrize(
