@@ -164,9 +164,12 @@ async def test_usage_that_is_not_told_or_that_no_model_has_is_not_invented(
     assert "responses_without_usage" in grown or usage is not None
 
 
+_CACHED = 0.4
+
+
 async def test_all_that_the_upstream_counted_is_in_the_sums(house: House) -> None:
-    """Of an upstream with a cache."""
-    house.toy.cached_share = PrefixCache().read
+    """Of an upstream that has a part of each prompt in its cache."""
+    house.toy.cached_share = lambda _: _CACHED
     before = await read_metrics(house)
     run = await play(house, 40, 3)
     row = await read_row(house, run.answers[-1])
@@ -180,6 +183,8 @@ async def test_all_that_the_upstream_counted_is_in_the_sums(house: House) -> Non
         totals["cached"] += usage["prompt_tokens_details"]["cached_tokens"]
     assert totals["prompt"] == sum(seen.prompt_tokens for seen in sent) == economics["prompt_tokens"]
     assert totals["completion"] == economics["output_tokens"]
+    assert row["total_sent_tokens"] == totals["prompt"]
+    assert row["total_received_tokens"] == totals["prompt"] + row["saved_tokens"]
     assert 0 < totals["cached"] == economics["cached_tokens"]
     usd = (totals["prompt"] - totals["cached"]) * 2 + totals["cached"] * 0.5 + totals["completion"] * 8
     assert row["spent_usd"] == pytest.approx(usd / 1e6, abs=1e-6)
@@ -194,8 +199,11 @@ async def test_all_that_the_upstream_counted_is_in_the_sums(house: House) -> Non
     assert row["requests"] == len(points) == len(sent)
     assert row["cache_breaks"] == economics["breaks"]["compaction"] >= 1
     called = sum(seen.prompt_tokens for seen in summaries)
+    assert called < row["summary_tokens"] < 2 * called
     written = row["summary_tokens"] - called
-    assert row["summary_usd"] == pytest.approx((called * 2 + written * 8) / 1e6, abs=1e-6)
+    read_again = sum(int(_CACHED * seen.prompt_tokens) for seen in summaries)
+    summary_usd = (called - read_again) * 2 + read_again * 0.5 + written * 8
+    assert row["summary_usd"] == pytest.approx(summary_usd / 1e6, abs=1e-6)
     grown = await count_grown(house, before)
     expected = {
         'compactions{kind="summary",result="done"}': len(summaries),

@@ -139,8 +139,6 @@ async def test_a_message_is_found_by_words_their_parts_paths_and_identifiers(
         folded.identity,
     )
     assert first["text"] == _TEXTS[number][first["start"] : first["end"]]
-    texts = [piece["text"].strip() for piece in found]
-    assert len(set(texts)) == len(texts), "nothing is told twice"
 
 
 async def test_what_no_message_says_is_not_found_and_the_most_are_given_back(folded: Folded) -> None:
@@ -148,6 +146,7 @@ async def test_what_no_message_says_is_not_found_and_the_most_are_given_back(fol
         assert await search(folded.house, folded.identity, query) == []
     common = await search(folded.house, folded.identity, "line of text", limit=3)
     assert len(common) == 3
+    assert [piece["text"] for piece in await search(folded.house, folded.identity, "see")] == ["I see."]
     # What is still sent is no original.
     assert "39." not in json.dumps(await search(folded.house, folded.identity, "line 39", limit=50))
 

@@ -181,8 +181,9 @@ async def test_the_first_summary_names_a_session_and_the_client_has_the_last_wor
         history += [{"role": "assistant", "content": "Further. " + "word " * 2_000}, ask("And then?")]
     assert len(house.toy.summaries) == 2
     assert titles == [("Parser of dates repaired", "summary")] * 2
-    await name(house, "Named by hand", _TASK)
-    assert await read_title(house, identity) == ("Named by hand", "client")
+    for title in ("Named by the client", "Named anew"):
+        await name(house, title, _TASK)
+        assert await read_title(house, identity) == (title, "client")
 
 
 # Work.
