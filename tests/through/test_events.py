@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -236,18 +235,6 @@ async def test_a_later_process_adds_to_the_log_that_it_finds(store_url: str) -> 
             after = await read_log(house, run)
     assert before and after[: len(before)] == before and len(after) > len(before)
     assert after[-1]["trigger"] == "manual"
-
-
-async def test_a_digest_that_one_request_needs_is_counted_and_nowhere_logged() -> None:
-    """Of a client whose histories never go on: each summary would be for one request."""
-    async with ToyUpstream(window=16_000) as toy, open_house(toy) as house, listening(house.product) as heard:
-        for seed in range(4):
-            run = await play(house, 30, seed, first=28, last=29)
-        _, metrics = await house.admin("/metrics")
-        log = await read_log(house, run)
-    assert re.search(r'by_trigger_total\{reason="client_trims",result="done",trigger="auto"\} [1-9]', metrics)
-    assert log == [] and run.plans == ["digest"]
-    assert {event.get("kind") for _, event in heard.events} <= {"summary", None}
 
 
 # A window that is too small to work in.

@@ -71,38 +71,21 @@ async def play(house: House, turns: int, seed: int, first: int = 0, last: int | 
     return run
 
 
-# Usage of a prompt of 9,000 tokens, 6,000 of them out of the cache, and what it costs.
+def make_usage(prompt: str, output: str) -> dict[str, object]:
+    return {
+        f"{prompt}_tokens": 9_000,
+        f"{output}_tokens": 100,
+        f"{prompt}_tokens_details": {"cached_tokens": 6_000},
+    }
+
+
+# Usage of a prompt of 9,000 tokens, 6,000 of them out of the cache, what is written there, and what it costs.
+_SPLIT = {"cache_read_input_tokens": 6_000, "cache_creation_input_tokens": 2_000}
 _USAGES: Sequence[tuple[Dialect, dict[str, object], int, float]] = (
-    (
-        CHAT,
-        {
-            "prompt_tokens": 9_000,
-            "completion_tokens": 100,
-            "prompt_tokens_details": {"cached_tokens": 6_000},
-        },
-        0,
-        0.0098,
-    ),
-    (
-        Responses(),
-        {"input_tokens": 9_000, "output_tokens": 100, "input_tokens_details": {"cached_tokens": 6_000}},
-        0,
-        0.0098,
-    ),
-    (
-        Messages(),
-        {
-            "input_tokens": 1_000,
-            "output_tokens": 100,
-            "cache_read_input_tokens": 6_000,
-            "cache_creation_input_tokens": 2_000,
-        },
-        2_000,
-        0.0118,
-    ),
+    (CHAT, make_usage("prompt", "completion"), 0, 0.0098),
+    (Responses(), make_usage("input", "output"), 0, 0.0098),
+    (Messages(), {"input_tokens": 1_000, "output_tokens": 100, **_SPLIT}, 2_000, 0.0118),
 )
-
-
 _COUNTED = (
     *(f'usage_tokens{{kind="{kind}",tenant=""}}' for kind in ("prompt", "output", "cached")),
     'spent_usd{tenant=""}',
@@ -303,11 +286,8 @@ models:
   - {match: "*", context: 64000}
   - {match: "gpt-4o*", price: {input: 9, cached: 0, output: 9}}
 """
-_MILLION = {
-    "prompt_tokens": 1_000_000,
-    "completion_tokens": 100_000,
-    "prompt_tokens_details": {"cached_tokens": 500_000},
-}
+_HALF = {"prompt_tokens_details": {"cached_tokens": 500_000}}
+_MILLION = {"prompt_tokens": 1_000_000, "completion_tokens": 100_000, **_HALF}
 
 
 async def test_the_first_price_that_fits_holds_a_tenants_own_first_and_the_bundled_table_last() -> None:
