@@ -11,6 +11,8 @@ import pytest_asyncio
 from tests.toy.agent import Session, Shape, make_session
 from tests.toy.checks import Promise, check_conversation
 from tests.toy.delivery import RawAnswer
+from tests.toy.dialect import Dialect
+from tests.toy.dialects import DIALECTS
 from tests.toy.house import ADMIN, House, make_settings
 from tests.toy.messages import Messages
 from tests.toy.product import serve
@@ -111,15 +113,17 @@ async def test_a_policy_that_only_prunes_asks_no_model(house: House) -> None:
     assert run.summaries == [] and sent[-1].shortened
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 async def test_pruning_spares_protected_tools_and_the_newest_results_and_says_what_it_is_told(
-    house: House,
+    house: House, dialect: Dialect
 ) -> None:
-    session = session_of("pruned")
-    run = await house.play(session, SHAPE)
+    """In Messages the results of several tools stand in one message."""
+    session, shape = session_of("pruned"), replace(SHAPE, dialect=dialect)
+    run = await house.play(session, shape)
     promise = Promise(
         placeholder="[gone]", protected=("search", "read_file"), protect_tokens=4_000, window=WINDOW, budget=9
     )
-    sent = check_conversation(session, SHAPE, run, promise=promise)
+    sent = check_conversation(session, shape, run, promise=promise)
     assert any(len(each.shortened) > 3 for each in sent)
     assert "pruned" in run.plans and "pivot+pruned" in run.plans
 

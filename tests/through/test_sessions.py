@@ -206,6 +206,16 @@ async def test_what_was_learned_of_a_tokenizer_holds_for_the_next_conversation(
     assert abs(estimate - true) < 0.15 * true
 
 
+async def test_what_one_model_counted_says_nothing_of_another(house: House) -> None:
+    """In the middle of a conversation, the client takes a model that counts half as many."""
+    session = at_bias(house, make_session(20, 50, "talk", 600), 1.6)
+    await house.play(session, SHAPES["chat"], last=8)
+    await house.at_rest()
+    run = await house.play(at_bias(house, session, 0.8), SHAPES["chat"], 8, 9)
+    true, estimate = run.outgoing[-1].prompt_tokens, read_sizes(run.answers[-1])[1]
+    assert abs(estimate - true) < 0.35 * true
+
+
 async def test_pictures_are_counted_and_not_taken_for_their_links(house: House) -> None:
     parts = [{"type": "image_url", "image_url": {"url": f"https://a.test/{n}.png"}} for n in range(12)]
     content = [{"type": "text", "text": "Look."}, *parts]

@@ -75,7 +75,10 @@ class Product:
         return f"http://127.0.0.1:{self.admin_port}"
 
     async def at_rest(self) -> None:
-        """Returns once no background work is under way and every queue is written."""
+        """Returns once no background work is under way and all it made is with the store.
+
+        A store on disk writes what can be lost half a second later.
+        """
         foundation = self._parts.foundation
         await wait_until(lambda: self._app.is_idle)
         await foundation.log_writer.finish()
