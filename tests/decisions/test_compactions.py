@@ -230,12 +230,30 @@ async def test_after_three_failures_the_summarizer_is_not_asked_for_a_minute() -
 
 
 async def test_one_attempt_is_made_after_a_pause_and_its_success_ends_the_pause() -> None:
-    async with compaction_parts(*[refuse(403, "no")] * 3, say("It works now.")) as parts:
+    async with compaction_parts(*[refuse(403, "no")] * 4, say("It works now.")) as parts:
         await fail(parts, 3)
+        for later, calls in ((59.9, 3), (0.2, 4), (59.7, 4)):
+            parts.clock.now += later
+            await fail(parts, 1)
+            assert len(parts.model.requests) == calls
         parts.clock.now += 60
         result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
         assert result.pivot is not None
         assert parts.job.may_start(_TURN)
+
+
+async def test_after_a_pause_only_one_attempt_is_under_way() -> None:
+    async with compaction_parts(*[refuse(403, "no")] * 3, say("It works now.")) as parts:
+        await fail(parts, 3)
+        parts.clock.now += 60
+        parts.model.gate.clear()
+        attempt = asyncio.create_task(parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL))
+        while len(parts.model.requests) == 3:
+            await asyncio.sleep(0)
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        assert (result.failure, result.calls) == ("paused", 0)
+        parts.model.gate.set()
+        assert (await attempt).pivot is not None
 
 
 async def test_a_pause_is_for_one_tenant_and_for_calls_alone() -> None:

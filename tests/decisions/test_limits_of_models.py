@@ -1,6 +1,7 @@
 """Where the window of a model comes from, and for which tenant."""
 
 import json
+import logging
 from dataclasses import replace
 
 import pytest
@@ -11,14 +12,14 @@ from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
-from gateway.settings import ModelRule, Settings, load_settings
+from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
 from gateway.store.memory import MemoryStore
 from gateway.tenants import make_tenant_id
 from gateway.upstream.internal_client import open_client
 from tests.builders.settings import make_tenant
 from tests.builders.state import make_state
 from tests.store.clock import Clock
-from tests.toy.delivery import RawAnswer
+from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.upstream import Seen, ToyUpstream
 
 DAY = 86_400.0
@@ -127,6 +128,35 @@ async def test_the_long_window_has_limits_and_proofs_of_its_own() -> None:
     assert (await book.load(ServedModel("t", "up", sonnet))).context == 200_000
 
 
+@pytest.mark.parametrize("upstream", [FORWARDING, QUIET], ids=lambda upstream: upstream.name)
+async def test_unknown_limits_are_logged_once_when_no_list_is_expected_any_more(
+    upstream: UpstreamSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    clock = Clock()
+    book = await make_book(clock=clock)
+    await book.load(ServedModel("t", upstream.name, "unknown"))
+    assert ("no limits known" in caplog.text) is not upstream.discover
+    book.keep_no_list("t", upstream.name)
+    for _ in range(3):
+        clock.now += DAY
+        for model in ("unknown", "known"):
+            await book.load(ServedModel("t", upstream.name, model))
+    assert caplog.text.count("no limits known for model 'unknown'") == 1
+    assert caplog.text.count("no limits known") == 1
+
+
+async def test_a_rule_that_fits_but_for_its_case_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    rules = (ModelRule(match="qwen*", context=50_000), ModelRule(match="gpt.*", context=50_000))
+    book = await make_book(settings=replace(SETTINGS, models=rules))
+    for model in ("Qwen3", "Qwen3", "gpt-x", "qwen2", "other"):
+        for owner in ("a", "b"):
+            await book.load(ServedModel(owner, "quiet", model))
+    named = [record.getMessage() for record in caplog.records if "the rule with match" in record.getMessage()]
+    assert ["'qwen*'" in line and "'Qwen3'" in line for line in named] == [True, False]
+    assert ["'gpt.*'" in line and "'gpt-x'" in line for line in named] == [False, True]
+
+
 # The table
 
 
@@ -201,3 +231,36 @@ async def test_an_upstream_gets_the_headers_of_a_client_only_where_its_key_is_th
     assert found == ([4_096, 16_384, None] if own_key is None else [9_000] * 3)
     assert [each.get("x-org") for each in sent] == (["acme"] * 2 if own_key is None else [None])
     assert all(HOP_BY_HOP.isdisjoint(each) for each in sent)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RawAnswer(status=401, pieces=(b"{}",)),
+        RawAnswer(status=500, pieces=(b'{"data": [{"id": "m", "max_model_len": 5}]}',)),
+        RawAnswer(pieces=(b'{"data": []}',), length=False, delivery=Delivery(ending="abort")),
+    ],
+    ids=["401", "500", "broken off"],
+)
+async def test_it_is_asked_again_after_an_hour_and_after_a_failure_in_five_minutes(
+    failure: RawAnswer,
+) -> None:
+    """The list that it gave before holds meanwhile."""
+    listed = b'{"data": [{"id": "m", "max_model_len": %d}]}'
+    waits = ((0, 4_096, 1), (3_500, 8_192, 1), (200, 8_192, 2), (3_610, 0, 3), (290, 0, 3), (20, 9_000, 4))
+    found = []
+    async with ToyUpstream() as toy, open_client() as client:
+        upstream, clock = replace(UPSTREAM, base_url=toy.base_url), Clock()
+        book = await make_book(clock=clock, settings=replace(SETTINGS, upstreams={"default": upstream}))
+        discovery = Discovery(book, client, clock)
+        for later, window, asked in waits:
+            clock.now += later
+            answer = RawAnswer(pieces=(listed % window,)) if window else failure
+            toy.raw_answers["GET", "/v1/models"] = answer
+            for _ in range(2):
+                discovery.notice("t", upstream, "m", client_headers("sk-a"))
+                await discovery.finish()
+            assert len(toy.requests) == asked
+            found.append((await book.load(ServedModel("t", "default", "m"))).context)
+        await discovery.close()
+    assert found == [4_096, 4_096, 8_192, 8_192, 8_192, 9_000]

@@ -1,5 +1,6 @@
 """Which calls a summary takes, what they hold and where they go, and what becomes of their replies."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,8 +17,10 @@ from gateway.core.compaction.request import CompactionReason, CompactionRequest,
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.rates import Rates
 from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
 from gateway.settings import UpstreamSettings
+from gateway.wire.wire_format import SummaryRequest
 from tests.builders.chat import JSON, converse, make_pivot
 from tests.builders.compaction import (
     SUMMARIZING,
@@ -75,6 +78,28 @@ async def test_a_summary_above_its_cap_is_accepted_if_there_is_room(spare_tokens
     async with compaction_parts(say("It works now. " * 600)) as parts:
         result = await summarize(parts, cut=replace(_CUT, spare_tokens=spare_tokens))
     assert (result.calls, result.failure) == (calls, "" if spare_tokens else "over its cap")
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+async def test_a_call_that_would_be_refused_again_is_not_repeated(status: int) -> None:
+    result, calls = await run(refuse(status, "no"), _GOOD)
+    assert (result.failure, len(calls)) == (f"status {status}", 1)
+
+
+def stream(text: str, *endings: bytes) -> ModelReply:
+    event = {"choices": [{"index": 0, "delta": {"content": text}}]}
+    return ModelReply(200, b"".join((b"data: " + json.dumps(event).encode() + b"\n\n", *endings)))
+
+
+@pytest.mark.parametrize(
+    "failure", [refuse(500, "oops"), OSError("broken"), stream("It works"), stream("x" * 1_000_001)]
+)
+async def test_a_server_error_and_a_stream_that_breaks_off_or_has_no_end_are_tried_again(
+    failure: ModelReply | Exception,
+) -> None:
+    result, calls = await run(failure, _GOOD)
+    assert result.pivot is not None and result.pivot.summary.startswith("It works now.")
+    assert len(calls) == 2
 
 
 async def test_after_a_prompt_that_was_too_long_the_next_one_is_shorter() -> None:
@@ -192,6 +217,34 @@ async def test_another_upstream_gets_nothing_of_the_client_and_the_format_that_i
     assert (call.request.model, call.format.name) == ("small", "messages")
 
 
+def prompt_of(fitted: FittedCall | None) -> str:
+    assert fitted is not None
+    assert isinstance(fitted.call.request, SummaryRequest)
+    return "\n\n".join(fitted.call.request.parts)
+
+
+async def test_context_lines_come_before_the_instruction_and_instructions_behind_it() -> None:
+    summary = Summary(extra_context=("Branch: main", "Goal: port it"), instructions="Keep ticket numbers.")
+    async with compaction_parts() as parts:
+        prompt = prompt_of(await fit_call(parts, turn_of(_QUOTED, replace(SUMMARIZING, summary=summary))))
+    words = ("</conversation>", "Branch: main\nGoal: port it", "Summarize.", "Keep ticket")
+    places = [prompt.index(each) for each in words]
+    assert places == sorted(places)
+
+
+async def test_the_messages_that_stay_are_shown_in_a_block_as_far_as_the_policy_allows() -> None:
+    received = receive(8)
+    for kept_chars in (4_000, 0):
+        policy = replace(SUMMARIZING, summary=Summary(kept_chars=kept_chars))
+        turn = turn_of(received, policy, Limits(context=200_000))
+        async with compaction_parts() as parts:
+            call = await parts.builder.fit(turn, make_situation(received), make_cut(5), CallBudget(calls=1))
+        _, shown, rest = prompt_of(call).partition("</conversation>")[2].partition("<kept-messages>\n[")
+        assert bool(shown) is (kept_chars > 0)
+        block = rest.partition("</kept-messages>")[0]
+        assert len(block) <= kept_chars + 100 and bool(shown) is ("characters cut" in block)
+
+
 # Riding
 
 
@@ -226,6 +279,11 @@ async def test_the_cache_of_other_tools_or_of_another_model_is_not_this_ones() -
         head.scope = "another"
 
     assert await fit_ride(prepare=prepare) is None
+
+
+@pytest.mark.parametrize("changes", [{"purpose": "summary"}, {"purpose": "title"}, {"command": "keep names"}])
+async def test_side_calls_of_the_client_and_commands_are_not_ridden(changes: JSON) -> None:
+    assert await fit_ride(turn_with(**changes)) is None
 
 
 async def test_a_digest_and_a_pivot_that_was_never_sent_are_not_ridden_on() -> None:
