@@ -43,7 +43,7 @@ test: .venv/dev.stamp
 	@MAKE_TEST_SECONDS=$(if $(ARGS),,$(MAKE_TEST_SECONDS)) $(PYTEST) --ignore=tests/system $(ARGS)
 
 golden: .venv/dev.stamp
-	@WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_golden.py $(ARGS)
+	@WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/test_golden.py tests/surface/test_replay.py $(ARGS)
 
 # What `make test` leaves out, and every property with more examples.
 test-exhaustive: .venv/dev.stamp

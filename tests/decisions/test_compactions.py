@@ -100,6 +100,15 @@ async def test_what_is_new_in_a_prefix_is_in_the_store_before_the_request_is_sen
         assert await parts.state.pivots.load_batches("t", [batch.key]) == [batch]
 
 
+async def test_a_store_that_cannot_be_written_holds_no_request_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with compaction_parts() as parts:
+        await parts.store.close()
+        await parts.compactor.secure(turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3)))
+    assert "background task failed" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "changes", [{"limits": Limits()}, {"policy": replace(SUMMARIZING, auto=False)}, {"purpose": "summary"}]
 )
@@ -154,6 +163,25 @@ async def test_a_request_waits_only_for_a_pivot_that_it_could_use() -> None:
         await settle(parts)
         parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(5), _REQUEST)
         assert not parts.compactor.is_preparing(short)
+
+
+async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_for_it() -> None:
+    """The background may take one of two places here."""
+    others = [receive(14, chars) for chars in (4_000, 4_100, 4_200)]
+    async with compaction_parts(most_summaries=(2, 2)) as parts:
+        async with parts.slots.place("other", is_awaited=True):
+            tasks = [
+                parts.compactor.start(turn_of(each), make_situation(each), make_cut(9), _REQUEST)
+                for each in others
+            ]
+            await asyncio.sleep(0)
+            assert (parts.slots.taken, parts.slots.waiting) == (1, 3)
+            urgent = replace(_REQUEST, reason=CompactionReason.HARD_THRESHOLD, is_awaited=True)
+            turn, situation = turn_of(others[2]), make_situation(others[2])
+            assert parts.compactor.start(turn, situation, make_cut(9), urgent) is tasks[2]
+            assert (await tasks[2]).pivot is not None
+            assert not tasks[0].done() and not tasks[1].done()
+        assert all([(await task).pivot is not None for task in tasks])
 
 
 async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> None:

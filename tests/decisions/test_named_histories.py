@@ -101,6 +101,15 @@ def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
     assert recorder is None
 
 
+def test_a_circle_of_names_ends() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    answer(memory, go_on("a"), "b")
+    answer(memory, go_on("b"), "a")
+    body = go_on("a")
+    assert write_out(memory, body) is body
+
+
 async def restart(store: MemoryStore, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as another process understands it that has the same store."""
     received = make_recognizer().recognize(tenant, RESPONSES, body)
@@ -128,3 +137,15 @@ async def test_a_restart_loses_neither_responses_nor_items() -> None:
     for body in (go_on("b"), reference):
         assert await restart(store, body, tenant="v") is body
         assert await restart(store, body, upstream="v") is body
+
+
+async def test_a_body_that_repeats_everything_is_stored_once_it_is_named() -> None:
+    """Such clients would otherwise fill the disk with every request, and push out what is named."""
+    store = await make_store()
+    memory = make_memory(3 << 20, store=store)
+    talk = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    await record(memory, json.dumps({"input": talk}).encode(), "a")
+    assert await store.scan("") == []
+    assert await restart(store, go_on("a")) == go_on("a")
+    await record(memory, go_on("a"), "b")
+    assert read_input(await restart(store, go_on("b"))) == ["x", "y", "said", "on", "said", "on"]

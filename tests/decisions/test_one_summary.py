@@ -5,9 +5,10 @@ import asyncio
 from msgspec import structs
 
 from gateway.compaction.job import EDITED
+from gateway.compaction.leadership import ELSEWHERE
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import Compacted, ManualOutcome
-from gateway.core.compaction.request import CompactionReason, CompactionRequest
+from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
@@ -25,10 +26,11 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.processes import RECEIVED, Process, processes
-from tests.builders.state import look_for_marker
+from tests.builders.state import look_for_marker, make_store
 from tests.toy.running import wait_until
 
 _LONGER = receive(16)
+_SOFT = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
 async def test_one_of_two_processes_makes_the_summary_and_both_use_it() -> None:
@@ -49,6 +51,20 @@ async def test_a_longer_request_of_the_conversation_waits_although_its_cut_is_an
     async with processes() as group:
         first = await group.one.start_calling(covers=9)
         second = group.other.start(_LONGER, covers=13)
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert (await second).pivot == (await first).pivot is not None
+        assert group.other.calls == 0
+
+
+async def test_in_the_background_nothing_waits_for_another_process() -> None:
+    async with processes() as group:
+        first = await group.one.start_calling()
+        assert await group.other.start(request=_SOFT) == CompactionResult(ELSEWHERE, 0)
+        assert (group.other.calls, group.other.parts.memory.used_bytes) == (0, 0)
+        # Once a client waits for it, it waits too.
+        second = group.other.start(request=_SOFT)
+        assert group.other.start() is second
         await group.wait_until_one_waits()
         group.one.parts.model.gate.set()
         assert (await second).pivot == (await first).pivot is not None
@@ -186,6 +202,22 @@ async def test_a_command_that_is_sent_to_two_processes_runs_once() -> None:
         assert (group.one.calls, group.other.calls) == (1, 0)
 
 
+async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command() -> None:
+    """A client that still wants the response to its command sends it again."""
+    for turn, has_marker in ((asked(), True), (command(), False)):
+        store = await make_store()
+        async with compaction_parts(store=store) as parts:
+            parts.manual.compact(turn, "")
+            while parts.compactor.find_running(turn) is None:
+                await asyncio.sleep(0)
+            await parts.compactor.close()
+        async with compaction_parts(store=store) as parts:
+            conversation = turn.received.conversation
+            await look_for_marker(parts.state, conversation)
+            marker = await parts.state.tasks.take("t", conversation.key.hex())
+            assert (marker is not None) is has_marker
+
+
 async def settle(process: Process) -> None:
     await wait_until(lambda: process.parts.compactor.is_idle)
 
@@ -225,7 +257,6 @@ async def test_the_marker_of_a_process_that_died_is_carried_out_by_another() -> 
 
 _TURN = turn_of(RECEIVED)
 _SITUATION = make_situation(RECEIVED)
-_SOFT = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 
 
 async def summarize(parts: CompactionParts, covers: int = 5, base: Pivot | None = None) -> Pivot:

@@ -194,3 +194,40 @@ async def test_of_a_damaged_store_only_its_own_files_are_moved(tmp_path: Path) -
     assert get_mode(place) == 0o700
     async with opened(directory) as store:
         assert await store.read("head:1") == b"1"
+
+
+# Folders that are there already
+
+
+async def test_a_store_of_the_version_before_is_ours_and_gets_its_mark(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    for each in (directory, directory / "originals"):
+        await fill(each, 3)
+    for each in (directory, directory / "originals"):
+        (each / MARK_NAME).unlink()
+    directory.chmod(0o755)
+    async with opened(directory) as store, opened(directory / "originals") as originals:
+        assert len(await store.scan("")) == len(await originals.scan("")) == 3
+    assert (directory / MARK_NAME).exists() and (directory / "originals" / MARK_NAME).exists()
+    assert (get_mode(directory), get_mode(directory / "cache.db")) == (0o700, 0o600)
+    (directory / MARK_NAME).unlink()
+    (directory / "notes.txt").write_text("precious")
+    with pytest.raises(Foreign, match=r"notes\.txt"):
+        await DiskStore(directory).open()
+    assert (directory / "notes.txt").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+async def test_a_folder_of_another_user_keeps_its_mode_and_its_files_are_private(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a volume of a container: of root or of a user of the host, and open to our group or to all."""
+    for name, mode, warnings in (("group", 0o2775, 0), ("all", 0o777, 1)):
+        directory = tmp_path / name
+        directory.mkdir()
+        os.chown(directory, 12_345, 12_345)
+        directory.chmod(mode)
+        await fill(directory, 1)
+        assert get_mode(directory) == mode
+        assert get_mode(directory / "cache.db") == 0o600
+        assert len(caplog.records) == warnings

@@ -51,6 +51,15 @@ async def test_user_password_and_database_are_used(tls: bool) -> None:
             await refuse(url, "its TLS certificate is not accepted")
 
 
+async def test_a_client_certificate_is_shown() -> None:
+    async with running_redis(tls=True, options={"tls-auth-clients": "yes"}) as server:
+        files = server.certificates
+        assert files is not None
+        both = f"&certificate_file={files.client}&key_file={files.client_key}"
+        assert await is_served(server.patient_url + both)
+        assert not await is_served(server.url)
+
+
 async def test_a_right_that_is_missing_is_named() -> None:
     async with running_redis() as server:
         await server.run("ACL", "SETUSER", "gw", "on", ">hunter2", "~*", "+get")

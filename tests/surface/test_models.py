@@ -43,7 +43,13 @@ def test_a_model_of_the_bundled_table(tmp_path: Path) -> None:
         ("context: 128000, output: 16384", "{}", 85_600, 92_000, 46_000),
         ("context: 16000", "{}", 11_200, 12_000, 6_000),
         ("context: 16000", "{trigger: {hard_ratio: 0.5}}", 7_200, 8_000, 4_000),
+        # The reserve is 20,000, and the window the input limit with it: 292,000.
+        ("context: 400000, input: 272000, output: 128000", "{}", 204_400, 219_000, 109_500),
         ("context: 100000, output: 8000", "{preset: opencode}", 92_000, 92_000, 46_000),
+        # A reply of 32,000 leaves nothing of it, and then a quarter counts.
+        ("context: 16000", "{preset: opencode}", 4_000, 4_000, 2_000),
+        # Nothing has to be prepared.
+        ("context: 16000", "{preset: rolling}", 12_000, 12_000, 6_000),
     ],
 )
 def test_the_lines_of_a_policy(

@@ -1,6 +1,7 @@
 """`refold replay`: recordings of every form, and the figures that it finds for them."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,7 +91,8 @@ def test_a_recording_stands_for_these_requests(tmp_path: Path, name: str) -> Non
         "requests": [{key: each[key] for key in _SHOWN} for each in played["requests"]],
     }
     golden = _RECORDINGS / f"{name}.requests.json"
-    if not golden.exists():  # a new one: look at it before it is committed
+    # Of a new recording: WRITE_GOLDEN=1 writes it, to be looked at before it is committed.
+    if os.environ.get("WRITE_GOLDEN") == "1" and not golden.exists():
         golden.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     assert found == json.loads(golden.read_text("utf-8"))
 

@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import socket
+import stat
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,23 @@ async def test_all_workers_serve_one_port_and_say_who_they_are(crew: Crew) -> No
     assert crew.gateway.log.count("base_url http://") == 1
     lines = [line for line in crew.gateway.log.splitlines() if line[:4].isdigit()]
     assert {line.split()[2] for line in lines} == {"supervisor", "worker-1", "worker-2"}
+
+
+def _list_sockets(processes: Sequence[int]) -> set[Path]:
+    """The Unix sockets with a path that these processes listen at, see proc(5)."""
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    places = {f"socket:[{fields[6]}]": Path(fields[7]) for fields in lines if fields[7:]}
+    links = [os.readlink(link) for each in processes for link in Path(f"/proc/{each}/fd").iterdir()]
+    return {places[link] for link in links if link in places and places[link].is_absolute()}
+
+
+async def test_only_the_user_of_the_gateway_reaches_the_sockets_of_its_workers(crew: Crew) -> None:
+    """Behind them are the admin pages, without a token."""
+    processes = [crew.gateway.pid, *find_workers(crew.gateway).values()]
+    sockets = await asyncio.to_thread(_list_sockets, processes)
+    assert len(sockets) == 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in sockets} == {0o600}
+    assert {stat.S_IMODE(path.parent.stat().st_mode) for path in sockets} == {0o700}
 
 
 async def test_a_killed_worker_breaks_only_what_it_was_serving(crew: Crew) -> None:

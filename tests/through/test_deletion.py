@@ -235,6 +235,8 @@ async def test_a_summary_that_is_being_made_for_it_is_not_stored(
         waiting = asyncio.create_task(say(product, _GONE, 10))
         await wait_until(lambda: len(site.toy.summaries) == 1)
         await delete(product, [identity])
+        # Nobody pays for the rest of it.
+        await wait_until(lambda: site.toy.summaries[0].disconnected)
         ready.set()
         # The request is served, with what the gateway can make without a model.
         assert (await waiting)[0] == identity
@@ -259,6 +261,40 @@ async def test_a_fork_of_it_makes_at_worst_a_new_summary(
         await product.at_rest()
         await delete(product, ids[-1:])
         assert (await send(product, "work", "/chat/completions", body))[1] == "pivot"
+
+
+async def test_a_summary_that_is_being_made_for_another_one_is_used(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async with open_site(request, f"disk:{tmp_path}/state") as site, site.serve() as product:
+        identity, _ = await say(product, _GONE, 2)
+        ready = asyncio.Event()
+        site.toy.summary_delivery = Delivery(after=ready)
+        waiting = asyncio.create_task(say(product, _BESIDE, 10))
+        await wait_until(lambda: len(site.toy.summaries) == 1)
+        await delete(product, [identity])
+        ready.set()
+        assert (await waiting)[1] == "pivot"
+
+
+async def test_a_message_that_another_conversation_holds_too_stays(
+    request: pytest.FixtureRequest, store_url: str
+) -> None:
+    """Two of one tenant that say the same after their tasks."""
+    async with open_site(request, store_url) as site, site.serve() as product:
+        ids, shared = [], make_history("beside", 10)[1:]
+        for task in ("Build a boat.", "Build a house."):
+            body = {"model": "toy-model", "messages": [{"role": "user", "content": task}, *shared]}
+            identity, plan = await send(product, "work", "/chat/completions", body)
+            assert plan == "pivot"
+            ids.append(identity)
+        await product.at_rest()
+        taken = [(await get_json(product, f"/conversations/{each}/originals"))["taken"] for each in ids]
+        gone, stays = ({each["digest"] for lists in found for each in lists["messages"]} for found in taken)
+        assert gone & stays
+        await delete(product, ids[:1])
+        for digest in stays:
+            assert (await get(product, f"/conversations/{ids[1]}/originals/{digest}"))[0] == 200
 
 
 @pytest.mark.parametrize("tag", ["", "work", "../x", "0" * 5])
