@@ -7,11 +7,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
+from aiohttp import web
 
+from gateway.admin.event_stream import EventStream
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.shared_port import SharedPort, bind_port
 from gateway.downstream.tally import Tally
+from gateway.reporting.events import Bus
 from gateway.settings import Listen
 from gateway.upstream.loop_guard import leads_to_itself
 from tests.builders.upstream import make_upstream
@@ -118,3 +122,20 @@ def test_an_upstream_at_the_gateways_own_address_and_port_leads_to_itself(
     base_url: str, host: str, expected: bool
 ) -> None:
     assert leads_to_itself(make_upstream(base_url), Listen(host=host, port=0), 8080) == expected
+
+
+async def test_a_stream_of_events_is_kept_alive_while_nothing_happens() -> None:
+    """Proxies close connections that are silent."""
+    stream = EventStream(Bus(), alive_seconds=0.02)
+    runner = web.ServerRunner(web.Server(stream.send), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"http://127.0.0.1:{runner.addresses[0][1]}/") as response,
+        ):
+            blocks = [await response.content.readuntil(b"\n\n") for _ in range(3)]
+    finally:
+        await runner.cleanup()
+    assert blocks == [b": listening\n\n", *[b": keep-alive\n\n"] * 2]

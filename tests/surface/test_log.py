@@ -20,7 +20,7 @@ from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.house import ADMIN, House, make_settings
 from tests.toy.product import run_command, serve, serve_process
 from tests.toy.reply import Reply
-from tests.toy.running import wait_until
+from tests.toy.running import run_session, wait_until
 from tests.toy.upstream import Seen, ToyUpstream
 
 _CANARY = "Canary7f3a"
@@ -183,3 +183,100 @@ def test_a_failure_at_the_start_is_a_line_of_json_too(tmp_path: Path) -> None:
     (line,) = [json.loads(line) for line in ended.err.splitlines()]
     assert (ended.status, line["level"]) == (1, "error")
     assert line["message"].startswith("cannot serve: ") and f"{tmp_path}/file" in line["message"]
+
+
+# What the lists of upstreams say at the start.
+
+_LIST = RawAnswer(pieces=(b'{"data": [{"id": "m", "max_model_len": 8192}, {"id": "n"}]}',))
+_ABSENT = RawAnswer(status=404, pieces=(b"{}",))
+_PAGE = RawAnswer(headers=(("Content-Type", "text/html"),), pieces=(b"<html>",))
+_REDIRECT = RawAnswer(status=308, headers=(("Location", "https://elsewhere.example/v1/models"),))
+
+
+@pytest.mark.parametrize(
+    ("path", "answers", "api_key", "level", "said"),
+    [
+        ("", {"/models": _ABSENT, "/v1/models": _LIST}, "", "WARNING", "write base_url: URL/v1"),
+        ("/v1", {"/v1/models": _PAGE, "/models": _LIST}, "", "WARNING", "write base_url: URL"),
+        ("/v1", {"/v1/models": _ABSENT, "/models": _ABSENT}, "", "INFO", "has no list of models at URL/v1"),
+        ("", {"/models": RawAnswer(status=401), "/v1/models": _LIST}, "", "INFO", "answers at URL"),
+        ("/v1", {"/v1/models": _LIST}, "", "INFO", "answers at URL/v1 and names the windows of 1 models"),
+        ("/v1", {"/v1/models": RawAnswer(status=403)}, _KEY, "WARNING", "refuses its api_key (status 403)"),
+        ("/v1", {"/v1/models": _REDIRECT}, "", "WARNING", "'https://elsewhere.example/v1/models', which is"),
+    ],
+)
+async def test_at_the_start_it_is_said_whether_an_upstream_is_where_the_settings_say(
+    path: str,
+    answers: dict[str, RawAnswer],
+    api_key: str,
+    level: str,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.start")
+    async with ToyUpstream() as toy:
+        toy.raw_answers = {("GET", each): answer for each, answer in answers.items()}
+        key = f", api_key: {api_key}" if api_key else ""
+        text = f'store: "memory:"\nupstreams: {{up: {{base_url: "{toy.root_url}{path}"{key}}}}}\n'
+        async with serve(text):
+            (line,) = await _wait_for_lines(caplog, "upstream 'up' ")
+    assert line.levelname == level and said.replace("URL", toy.root_url) in line.getMessage()
+    assert _KEY not in line.getMessage()
+    # It never goes where a redirect leads, and needs no client's key.
+    assert {seen.path for seen in toy.requests} <= answers.keys()
+    sent = [dict(seen.headers).get("Authorization") for seen in toy.requests]
+    assert set(sent) == {f"Bearer {api_key}" if api_key else None}
+
+
+async def test_an_upstream_that_cannot_be_reached_is_named_and_the_others_are_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.start")
+    async with ToyUpstream() as toy, ToyUpstream() as gone:
+        toy.raw_answers = {("GET", "/v1/models"): _LIST}
+        await gone.__aexit__(None, None, None)
+        text = f'store: "memory:"\nupstreams: {{gone: {{base_url: "{gone.base_url}"}}, '
+        text += f'here: {{base_url: "{toy.base_url}"}}}}\n'
+        async with serve(text):
+            (refused,) = await _wait_for_lines(caplog, "upstream 'gone'")
+            (found,) = await _wait_for_lines(caplog, "upstream 'here'")
+    assert "connection refused" in refused.getMessage() and "is it running" in refused.getMessage()
+    assert (refused.levelname, found.levelname) == ("WARNING", "INFO")
+
+
+async def _wait_for_lines(caplog: pytest.LogCaptureFixture, words: str) -> list[logging.LogRecord]:
+    def find() -> list[logging.LogRecord]:
+        return [each for each in caplog.records if each.getMessage().startswith(words)]
+
+    await wait_until(lambda: bool(find()))
+    return find()
+
+
+_PLUGIN = """
+import threading
+def fail():
+    raise ValueError("nobody has caught this")
+class hook:
+    def pre_compact(before):
+        threading.Thread(target=fail).start()
+"""
+
+
+async def test_an_error_that_nobody_catches_is_a_line_of_json_too(tmp_path: Path) -> None:
+    """Here in a thread of a plugin that stands beside the process."""
+    (tmp_path / "toy_thread.py").write_text(_PLUGIN, "utf-8")
+    info = tmp_path / "toy_thread-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-thread\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text("[gateway.hooks]\nhook = toy_thread:hook\n", "utf-8")
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        serve_process(render_settings(toy, level="info"), tmp_path) as process,
+    ):
+        session = make_session(20, 3)
+        assert (await run_session(session, process.base_url, toy, Shape(max_tokens=1_000))).failed == []
+        await wait_until(lambda: "nobody has caught this" in process.log)
+        await process.stop()
+        lines = [json.loads(line) for line in process.log.splitlines()]
+    failed = [line for line in lines if line["level"] == "critical"]
+    assert failed and all(line["message"] == "uncaught error" for line in failed)

@@ -1,6 +1,7 @@
 """What is deleted leaves no word in the store, and nothing else is: over both stores that last."""
 
 import asyncio
+import hashlib
 import json
 import zlib
 from base64 import b64encode
@@ -295,6 +296,24 @@ async def test_a_message_that_another_conversation_holds_too_stays(
         await delete(product, ids[:1])
         for digest in stays:
             assert (await get(product, f"/conversations/{ids[1]}/originals/{digest}"))[0] == 200
+
+
+async def test_a_deletion_that_the_store_refuses_is_said(
+    request: pytest.FixtureRequest, empty_redis: RedisServer
+) -> None:
+    async with open_site(request, empty_redis.patient_url) as site, site.serve() as product:
+        ids = await talk_all(product)
+        tag = hashlib.sha256(b"owner:tenant:work").hexdigest()[:32]
+        await empty_redis.stop()
+        try:
+            for method, path, body in (
+                ("DELETE", f"/conversations/{ids['gone'][0]}", b""),
+                ("POST", "/tenants/purge", json.dumps({"tag": tag}).encode()),
+            ):
+                status, told = await ask(product, method, path, body)
+                assert status == 503 and b"not deleted" in told
+        finally:
+            await empty_redis.start()
 
 
 @pytest.mark.parametrize("tag", ["", "work", "../x", "0" * 5])
