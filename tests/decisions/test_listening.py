@@ -4,14 +4,18 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
+import httpx2 as httpx
 import pytest
 from aiohttp import web
 
 from gateway.admin.event_stream import EventStream
+from gateway.doctor.upstream_api import examine_upstream
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.shared_port import SharedPort, bind_port
 from gateway.downstream.tally import Tally
@@ -19,6 +23,8 @@ from gateway.reporting.events import Bus
 from gateway.settings import Listen
 from gateway.upstream.loop_guard import leads_to_itself
 from tests.builders.upstream import make_upstream
+from tests.toy.certificates import make_certificates, make_expired
+from tests.toy.diagnosis import serving_models
 from tests.toy.running import wait_until
 
 
@@ -122,6 +128,18 @@ def test_an_upstream_at_the_gateways_own_address_and_port_leads_to_itself(
     base_url: str, host: str, expected: bool
 ) -> None:
     assert leads_to_itself(make_upstream(base_url), Listen(host=host, port=0), 8080) == expected
+
+
+async def test_a_certificate_that_has_expired_is_to_be_renewed(tmp_path: Path) -> None:
+    """Not only accepted by hand."""
+    certificates, tls = make_certificates(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*make_expired(tmp_path, certificates))
+    trusting = ssl.create_default_context(cafile=str(certificates.ca))
+    async with serving_models(tls=tls) as base_url, httpx.AsyncClient(verify=trusting) as client:
+        report = await examine_upstream(client, make_upstream(base_url=base_url))
+    (found,) = report.findings
+    assert "expired" in found.what and "renew the certificate of 127.0.0.1" in str(found.fix)
+    assert not report.is_usable
 
 
 async def test_a_stream_of_events_is_kept_alive_while_nothing_happens() -> None:
