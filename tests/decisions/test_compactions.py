@@ -179,7 +179,8 @@ async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_
             urgent = replace(_REQUEST, reason=CompactionReason.HARD_THRESHOLD, is_awaited=True)
             turn, situation = turn_of(others[2]), make_situation(others[2])
             assert parts.compactor.start(turn, situation, make_cut(9), urgent) is tasks[2]
-            assert (await tasks[2]).pivot is not None
+            async with asyncio.timeout(10):
+                assert (await tasks[2]).pivot is not None
             assert not tasks[0].done() and not tasks[1].done()
         assert all([(await task).pivot is not None for task in tasks])
 
@@ -278,7 +279,8 @@ async def test_after_a_pause_only_one_attempt_is_under_way() -> None:
         attempt = asyncio.create_task(parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL))
         while len(parts.model.requests) == 3:
             await asyncio.sleep(0)
-        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        async with asyncio.timeout(10):
+            result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
         assert (result.failure, result.calls) == ("paused", 0)
         parts.model.gate.set()
         assert (await attempt).pivot is not None

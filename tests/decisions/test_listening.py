@@ -150,6 +150,7 @@ async def test_a_stream_of_events_is_kept_alive_while_nothing_happens() -> None:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with (
+            asyncio.timeout(10),
             aiohttp.ClientSession() as client,
             client.get(f"http://127.0.0.1:{runner.addresses[0][1]}/") as response,
         ):

@@ -60,7 +60,8 @@ async def test_a_longer_request_of_the_conversation_waits_although_its_cut_is_an
 async def test_in_the_background_nothing_waits_for_another_process() -> None:
     async with processes() as group:
         first = await group.one.start_calling()
-        assert await group.other.start(request=_SOFT) == CompactionResult(ELSEWHERE, 0)
+        async with asyncio.timeout(10):
+            assert await group.other.start(request=_SOFT) == CompactionResult(ELSEWHERE, 0)
         assert (group.other.calls, group.other.parts.memory.used_bytes) == (0, 0)
         # Once a client waits for it, it waits too.
         second = group.other.start(request=_SOFT)
