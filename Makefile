@@ -3,7 +3,7 @@
 # make test    the test suite without what starts processes, e.g. make test ARGS="tests/through -x"
 # make test-system   processes, workers, replicas, kill -9, drains, chromium, nginx, and long sessions on a Redis
 # make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
-# make golden   write what is missing in the worked examples of tests/golden; nothing is overwritten
+# make golden   write what is missing in tests/golden and tests/surface/recordings; nothing is overwritten
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
