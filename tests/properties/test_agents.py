@@ -6,10 +6,11 @@ may only say what that conversation said.
 
 import asyncio
 import tempfile
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -34,11 +35,13 @@ from tests.toy.product import serve
 from tests.toy.reply import Reply
 from tests.toy.responses import Responses
 from tests.toy.running import Answer
-from tests.toy.summarising import find_facts
-from tests.toy.upstream import Request, ToyUpstream
+from tests.toy.summarising import find_facts, read_question
+from tests.toy.upstream import Request, Seen, ToyUpstream
 
 T = TypeVar("T")
-WINDOW = 6_000
+WINDOW = 4_000
+# A summary, and what stands before or behind it.
+_MOST_INSERTED = 3
 FORMATS: dict[str, Dialect] = {"chat": CHAT, "responses": Responses(), "messages": Messages()}
 _SYSTEM: Message = {"role": "system", "content": "You are a careful agent. " + "Mind the rules. " * 60}
 _FUNCTION = {"name": "look_up", "description": "Looks up.", "parameters": {"type": "object"}}
@@ -74,43 +77,70 @@ class Branch:
         return {self.opening.fact} | {said.fact for turn in self.turns for said in turn}
 
 
-class Agent(RuleBasedStateMachine):
-    dialect: ClassVar[Dialect] = CHAT
-    branches = Bundle("branches")
+class Stage:
+    """A gateway and its upstream, for all examples of one format. Each has tenants of its own."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers = count(1)
+    def __init__(self, folder: Path) -> None:
+        self.numbers = count(1)
+        self._folder = folder
         self._runner = asyncio.Runner()
         self._exits = AsyncExitStack()
-        # Tenants for whom a summary was made.
-        self.summarized: set[str] = set()
-        self.run(self._open())
+        self._product = AsyncExitStack()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _open(self) -> None:
-        self.folder = self._exits.enter_context(tempfile.TemporaryDirectory())
+    async def open(self) -> None:
         self.toy = await self._exits.enter_async_context(ToyUpstream(window=WINDOW))
         self.toy.reply = lambda _: Reply(text="Done.")
         self.toy.summary = _tell_all
-        self.product = AsyncExitStack()
         await self._serve()
 
     async def _serve(self) -> None:
-        text = make_settings(self.toy, store=f"disk:{self.folder}/state", more=ADMIN + _KEEP_RESULTS)
-        self.house = House(self.toy, await self.product.enter_async_context(serve(text)), "sk-one")
+        text = make_settings(self.toy, store=f"disk:{self._folder}/state", more=ADMIN + _KEEP_RESULTS)
+        self.house = House(self.toy, await self._product.enter_async_context(serve(text)), "sk-nobody")
 
-    def teardown(self) -> None:
-        self.run(self.product.aclose())
+    async def start_again(self) -> None:
+        await self.house.at_rest()
+        await self._product.aclose()
+        await self._serve()
+
+    def close(self) -> None:
+        self.run(self._product.aclose())
         self.run(self._exits.aclose())
         self._runner.close()
+
+
+@contextmanager
+def staging() -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory() as name:
+        stage = Stage(Path(name))
+        stage.run(stage.open())
+        try:
+            yield stage
+        finally:
+            stage.close()
+
+
+class Agent(RuleBasedStateMachine):
+    dialect: ClassVar[Dialect] = CHAT
+    stage: ClassVar[Stage]
+    branches = Bundle("branches")
+
+    def __init__(self) -> None:
+        super().__init__()
+        number = next(self.stage.numbers)
+        self.key, self.other_key = f"sk-one-{number}", f"sk-two-{number}"
+        self.stage.toy.requests.clear()
+        # Tenants for whom a summary was made.
+        self.summarized: set[str] = set()
+        # And those that got a digest, which loses words: a client that changes its past at every turn.
+        self.digested: set[str] = set()
 
     # What the agent says
 
     def say(self, key: str, role: str, words: int = 4, **fields: object) -> Said:
-        number = next(self._numbers)
+        number = next(self.stage.numbers)
         fact = f"FACT-{number:08d}"
         text = f"{fact} of {key}: {_WORDS * words}"
         return Said({"role": role, "content": text, **fields}, fact, f"{number:08x}")
@@ -118,23 +148,25 @@ class Agent(RuleBasedStateMachine):
     def make_turn(self, key: str, words: int, uses_tool: bool) -> tuple[Said, ...]:
         if not uses_tool:
             return (self.say(key, "assistant"), self.say(key, "user", words))
-        call = f"call_{next(self._numbers)}"
+        call = f"call_{next(self.stage.numbers)}"
         calls = [{"id": call, "type": "function", "function": {"name": "look_up", "arguments": "{}"}}]
         asked = self.say(key, "assistant", 1, tool_calls=calls)
         return (asked, self.say(key, "tool", words, tool_call_id=call))
 
-    @initialize(target=branches)
-    def begin(self) -> Any:
-        return self.send(Branch("sk-one", self.say("sk-one", "user")))
+    @initialize(target=branches, turns=st.integers(4, 9), tool=st.booleans())
+    def begin(self, turns: int, tool: bool) -> Branch:
+        """A client may come with a long history."""
+        history = tuple(self.make_turn(self.key, 20, tool) for _ in range(turns))
+        return self.send(Branch(self.key, self.say(self.key, "user"), history))
 
-    @rule(target=branches)
-    def begin_another(self) -> Any:
-        return self.begin()
+    @rule(target=branches, tool=st.booleans())
+    def begin_another(self, tool: bool) -> Branch:
+        return self.begin(2, tool)
 
-    @rule(target=branches, branch=branches, turns=st.integers(1, 6), tool=st.booleans())
+    @rule(target=branches, branch=branches, turns=st.integers(2, 6), tool=st.booleans())
     def work(self, branch: Branch, turns: int, tool: bool) -> Branch:
         for number in range(turns):
-            turn = self.make_turn(branch.key, 14 if number % 2 else 22, tool)
+            turn = self.make_turn(branch.key, 16 if number % 2 else 24, tool)
             branch = self.send(replace(branch, turns=(*branch.turns, turn)))
         return branch
 
@@ -178,21 +210,19 @@ class Agent(RuleBasedStateMachine):
     @rule(branch=branches)
     def send_as_another(self, branch: Branch) -> None:
         """The same bytes, by another tenant."""
-        self.send(replace(branch, key="sk-two"))
+        self.send(replace(branch, key=self.other_key))
 
     @rule(branch=branches)
     def delete(self, branch: Branch) -> None:
         """And the next request of it is served."""
         identity = self.exchange(branch).header("x-gateway-conversation")
-        status, _ = self.run(self.house.admin(f"/v1/conversations/{identity}", "DELETE"))
+        status, _ = self.stage.run(self.stage.house.admin(f"/v1/conversations/{identity}", "DELETE"))
         assert status == 200
         self.send(branch)
 
     @rule()
     def start_again(self) -> None:
-        self.run(self.house.at_rest())
-        self.run(self.product.aclose())
-        self.run(self._serve())
+        self.stage.run(self.stage.start_again())
 
     # What must hold
 
@@ -201,10 +231,10 @@ class Agent(RuleBasedStateMachine):
         return branch
 
     def exchange(self, branch: Branch) -> Answer:
-        start = len(self.toy.requests)
-        answer = self.run(self._send(branch))
+        start = len(self.stage.toy.requests)
+        answer = self.stage.run(self._send(branch))
         assert answer.is_whole, answer.body
-        arrived = self.toy.requests[start:]
+        arrived = self.stage.toy.requests[start:]
         assert [seen.refusal for seen in arrived if seen.refusal] == []
         for seen in arrived:
             check_privacy(seen)
@@ -215,12 +245,23 @@ class Agent(RuleBasedStateMachine):
         check_usage(answer.body, seen)
         told, sent = set(find_facts(seen.whole)), {said.fact for said in branch.list_sent()}
         assert told <= branch.list_facts(), "it says what this conversation never said"
-        assert sent <= told, "something is lost"
-        if "pivot" in (answer.header("x-gateway-plan") or ""):
-            assert branch.key in self.summarized
+        plan = answer.header("x-gateway-plan")
+        if plan == "digest":
+            self.digested.add(branch.key)
+        assert sent <= told or branch.key in self.digested, f"something is lost by {plan}"
+        self.check_order(branch, seen)
+        assert plan != "pivot" or branch.key in self.summarized | self.digested
         return answer
 
-    async def _send(self, branch: Branch) -> Answer:
+    def check_order(self, branch: Branch, seen: Seen) -> None:
+        """What is sent is the client's own items in order, and few others; the newest is the last."""
+        own, sent = self.dialect.items(self.make_body(branch)), self.dialect.items(seen.whole)
+        places = [own.index(item) for item in sent if item in own]
+        assert places == sorted(set(places))
+        assert places[-1] == len(own) - 1
+        assert len(sent) - len(places) <= _MOST_INSERTED
+
+    def make_body(self, branch: Branch) -> Request:
         said = branch.list_sent()
         talk = Talk(
             model="toy-1",
@@ -229,23 +270,29 @@ class Agent(RuleBasedStateMachine):
             tools=(_TOOL,),
             mark=lambda index: said[index].mark if index < len(said) else "0",
         )
-        body = self.dialect.envelope(talk, {self.dialect.output_key: 300})
+        return self.dialect.envelope(talk, {self.dialect.output_key: 300})
+
+    async def _send(self, branch: Branch) -> Answer:
+        body = self.make_body(branch)
         headers = self.dialect.headers(branch.key)
-        answer = await replace(self.house, key=branch.key).post(self.dialect.path, body, **headers)
-        await self.house.at_rest()
+        answer = await replace(self.stage.house, key=branch.key).post(self.dialect.path, body, **headers)
+        await self.stage.house.at_rest()
         return answer
 
 
 def _tell_all(request: Request) -> Reply:
-    """A summary that loses nothing."""
-    return Reply(text="## Goal\nWork.\n## Next\nGo on. " + " ".join(find_facts(request)))
+    """A summary that loses nothing, and tells nothing of the messages that stay."""
+    question = read_question(request).partition("<kept-messages>")[0]
+    facts = find_facts({"messages": [{"role": "user", "content": question}]})
+    return Reply(text="## Goal\nWork.\n## Next\nGo on. " + " ".join(facts))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_conversation_is_told_nothing_but_its_own_words(name: str) -> None:
-    machine = type("Agent", (Agent,), {"dialect": FORMATS[name]})
     is_exhaustive = settings.get_current_profile_name() == EXHAUSTIVE
     # Making a failure smaller takes minutes: each step is a request or more.
     phases = tuple(Phase) if is_exhaustive else (Phase.explicit, Phase.generate)
-    most = settings(max_examples=300 if is_exhaustive else 12, stateful_step_count=12, phases=phases)
-    run_state_machine_as_test(machine, settings=most)
+    most = settings(max_examples=300 if is_exhaustive else 9, stateful_step_count=12, phases=phases)
+    with staging() as stage:
+        machine = type("Agent", (Agent,), {"dialect": FORMATS[name], "stage": stage})
+        run_state_machine_as_test(machine, settings=most)
