@@ -207,7 +207,7 @@ async def check(answer: OddAnswer, got: Got | None) -> None:
     assert answer.ending == "close" or not unframed or got.status in (204, 304), f"{got} {answer}"
 
 
-@settings(examples(1, exhaustive=100), phases=UNSHRUNK, suppress_health_check=list(HealthCheck))
+@settings(examples(5, exhaustive=100), phases=UNSHRUNK, suppress_health_check=list(HealthCheck))
 @given(answers=st.lists(odd_answers(), min_size=CASES, max_size=CASES))
 async def test_any_bytes_of_an_upstream_are_told_as_they_are_or_as_an_error(
     arena: Arena, answers: list[OddAnswer]
