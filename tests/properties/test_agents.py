@@ -160,7 +160,7 @@ class Agent(RuleBasedStateMachine):
         return self.send(Branch(self.key, self.say(self.key, "user"), history))
 
     @rule(target=branches, tool=st.booleans())
-    def begin_another(self, tool: bool) -> Branch:
+    def begin_another(self, tool: bool) -> Any:
         return self.begin(2, tool)
 
     @rule(target=branches, branch=branches, turns=st.integers(2, 6), tool=st.booleans())

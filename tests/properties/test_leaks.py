@@ -1,4 +1,5 @@
-"""What ends badly leaves nothing behind: no object of the product in memory, and no open socket.
+"""What ends badly leaves nothing behind: no object of the product in memory, and no open socket. What never
+ends costs little.
 
 Without the collector only objects without references go. It looks rarely at a process that holds a hundred
 thousand objects, so what waits for it can be a gigabyte.
@@ -7,7 +8,9 @@ thousand objects, so what waits for it can be a gigabyte.
 import asyncio
 import gc
 import os
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import pytest_asyncio
@@ -25,7 +28,7 @@ from tests.toy.raw import (
     writing,
 )
 from tests.toy.running import wait_until
-from tests.toy.wire import WHOLE, Wire, make_chat, opening_wire, render_chat
+from tests.toy.wire import STREAMED, WHOLE, Wire, make_chat, opening_wire, render_chat
 
 CHUNK = b"data: " + b"x" * 50_000 + b"\n\n"
 # Without words it would be held back, as it might be the beginning of a refusal.
@@ -188,3 +191,55 @@ async def test_requests_that_fail_leave_no_socket(wire: Wire, answer: bytes, end
         got = await wire.chat(WHOLE)
         assert got.status == 502 or not got.is_whole
     await wait_until(lambda: count_descriptors() <= before)
+
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    gc.collect()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced")
+async def test_clients_that_do_not_read_cost_little_memory() -> None:
+    """One of them took 2.3 MiB when both sides read ahead."""
+    count = 20
+    events = (b"data: " + b"x" * 500 + b"\n\n") * 40
+    async with opening_wire() as wire, AsyncExitStack() as exits:
+        wire.upstream.script = writing(*render_chunks([events] * 300))
+        assert (await wire.chat(WHOLE)).status == 200
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count):
+            client = await exits.enter_async_context(wire.connecting())
+            # Nothing that is in the client counts.
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(render_chat(STREAMED))
+        await wait_until(lambda: len(wire.upstream.received) == count + 1)
+        # As much as can come on the way.
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+        assert tracemalloc.get_traced_memory()[1] - before < count * MEBIBYTE
+
+
+@pytest.mark.usefixtures("traced")
+async def test_unfinished_heads_do_not_swell_memory(wire: Wire) -> None:
+    """Eight of them took 245 MB when only the length and the number of the headers were bounded."""
+    async with AsyncExitStack() as exits:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(8):
+            client = await exits.enter_async_context(wire.connecting())
+            with suppress(ConnectionError):
+                await send_headers(client)
+        assert tracemalloc.get_traced_memory()[1] - before < 8 * MEBIBYTE
+
+
+async def send_headers(client: Connection) -> None:
+    """As many as the library takes, of the length that it takes."""
+    await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n")
+    for number in range(100):
+        await client.send(b"X-%d: " % number + b"x" * 60_000 + b"\r\n")
