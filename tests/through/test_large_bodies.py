@@ -1,21 +1,26 @@
-"""No body keeps others waiting: what is large is read in a thread, what is too much passes unread.
+"""No body keeps others waiting: what is large is read in a thread, what is too much passes unread. And what
+clients choose takes no more memory than the settings say, however much of it they send.
 
 The sizes are those that took from seconds to half an hour of the event loop. A test that fails here may
 simply not end.
 """
 
+import gc
 import json
 import sys
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import FrameType
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from tests.wire_through.raw import render_request
-from tests.wire_through.wiring import JSON_HEADERS, Wire, opening_wire
+from tests.toy.raw import render_answer, render_request, writing
+from tests.toy.wire import JSON_HEADERS, Wire, opening_wire
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 _CHAT = "/v1/chat/completions"
 _RESPONSES = "/v1/responses"
 _MESSAGES = "/v1/messages"
@@ -23,11 +28,17 @@ _COUNT = "/v1/messages/count_tokens"
 _LETTER = b'{"role":"user","content":"x"}'
 
 
-@pytest.fixture
-async def wire() -> AsyncIterator[Wire]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_wire() -> AsyncIterator[Wire]:
     """The window of every model is known, and nearly full with what the tests send."""
     async with opening_wire(more='models: [{match: "*", context: 128000}]\n') as opened:
         yield opened
+
+
+@pytest.fixture
+def wire(module_wire: Wire) -> Wire:
+    module_wire.reset()
+    return module_wire
 
 
 def join(parts: Iterable[bytes]) -> bytes:
@@ -224,7 +235,7 @@ async def _count_loop_lines(wire: Wire, path: str, bodies: Iterable[bytes]) -> l
     return counted
 
 
-@pytest.mark.parametrize("path", [_CHAT, _MESSAGES, _RESPONSES, _COUNT])
+@pytest.mark.parametrize("path", [_CHAT, _RESPONSES])
 async def test_reading_a_large_body_is_not_the_work_of_the_event_loop(path: str) -> None:
     """To read a message takes dozens of lines. Those on the event loop only look for what is known of it."""
 
@@ -235,3 +246,56 @@ async def test_reading_a_large_body_is_not_the_work_of_the_event_loop(path: str)
     async with opening_wire(more='models: [{match: "*", context: 2000000}]\n') as wire:
         few, many = await _count_loop_lines(wire, path, [make(5_000), make(10_000)])
     assert many - few < 25 * 5_000
+
+
+_SMALL = """
+bounds: {bodies_bytes: 16777216}
+cache: {bodies_bytes: 4194304, facts_bytes: 1048576, records_bytes: 1048576, named_bytes: 3145728,
+  activity_bytes: 1048576}
+models: [{match: "*", context: 128000}]
+"""
+# All of the above, and what Python's own tables take while they grow.
+_MOST_GROWN_BYTES = 16 << 20
+
+
+def make_call(name: str) -> bytes:
+    call = {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    answer = {"role": "tool", "tool_call_id": name, "content": "x"}
+    asked = {"role": "assistant", "tool_calls": [call]}
+    return make_chat(_LETTER, *(json.dumps(each).encode() for each in (asked, answer)))
+
+
+# By what a client chooses in a request of 100 KB: its path, its body, and a header.
+CHOSEN: dict[str, tuple[str, Callable[[str], bytes], str]] = {
+    "ids of calls": (_CHAT, make_call, ""),
+    "sessions": (_CHAT, lambda name: make_text(name[:9].encode()), "x-gateway-session"),
+    "keys": (_CHAT, lambda name: make_text(b"x"), "Authorization"),
+    "responses": (_RESPONSES, lambda name: make_input(_LETTER), ""),
+}
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+async def test_what_clients_choose_takes_bounded_memory(kind: str) -> None:
+    path, make_body, header = CHOSEN[kind]
+    async with opening_wire(more=_SMALL) as wire:
+
+        async def send(count: int) -> None:
+            for number in range(count):
+                name = f"{number:08}-" + "n" * (60_000 if header else 100_000)
+                reply = {"id": f"resp_{name}", "object": "response", "status": "completed", "output": []}
+                wire.upstream.script = writing(render_answer(json.dumps(reply).encode()))
+                more = ((header, f"Bearer {name}"),) if header else JSON_HEADERS[1:]
+                got = await wire.ask(render_request(path, make_body(name), (*JSON_HEADERS[:1], *more)))
+                assert got.status == 200
+                wire.upstream.received.clear()
+            await wire.product.at_rest()
+            gc.collect()
+
+        await send(2)
+        tracemalloc.start()
+        try:
+            await send(300 if header else 150)
+            grown = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert grown < _MOST_GROWN_BYTES, f"{grown / (1 << 20):.1f} MiB"
