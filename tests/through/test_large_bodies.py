@@ -5,19 +5,22 @@ The sizes are those that took from seconds to half an hour of the event loop. A 
 simply not end.
 """
 
+import asyncio
 import gc
 import json
 import sys
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
 from types import FrameType
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.toy.raw import render_answer, render_request, writing
+from tests.toy.raw import Received, render_answer, render_request, writing
+from tests.toy.running import wait_until
 from tests.toy.wire import JSON_HEADERS, Wire, opening_wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -268,7 +271,6 @@ def make_call(name: str) -> bytes:
 # By what a client chooses in a request of 100 KB: its path, its body, and a header.
 CHOSEN: dict[str, tuple[str, Callable[[str], bytes], str]] = {
     "ids of calls": (_CHAT, make_call, ""),
-    "sessions": (_CHAT, lambda name: make_text(name[:9].encode()), "x-gateway-session"),
     "keys": (_CHAT, lambda name: make_text(b"x"), "Authorization"),
     "responses": (_RESPONSES, lambda name: make_input(_LETTER), ""),
 }
@@ -294,8 +296,66 @@ async def test_what_clients_choose_takes_bounded_memory(kind: str) -> None:
         await send(2)
         tracemalloc.start()
         try:
-            await send(300 if header else 150)
+            await send(300 if header else 120)
             grown = tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
     assert grown < _MOST_GROWN_BYTES, f"{grown / (1 << 20):.1f} MiB"
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    gc.collect()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced")
+async def test_bodies_that_were_announced_and_do_not_come_take_no_memory(wire: Wire) -> None:
+    announced = render_request(headers=JSON_HEADERS).replace(
+        b"Content-Length: 0", b"Content-Length: 60000000"
+    )
+    async with AsyncExitStack() as exits:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            client = await exits.enter_async_context(wire.connecting())
+            await client.send(announced + b"x" * 1_000)
+        assert (await wire.chat(make_text(b"x"))).status == 200
+        assert tracemalloc.get_traced_memory()[1] - before < 4 << 20
+
+
+@pytest.mark.usefixtures("traced")
+async def test_references_that_stand_for_more_than_a_body_may_hold_are_not_written_out(wire: Wire) -> None:
+    """60 KB of references to an item of 200 KB would be 300 MB."""
+    item = {"type": "message", "id": "i", "role": "assistant", "content": "x" * 200_000}
+    reply = {"object": "response", "id": "r", "status": "completed", "output": [item]}
+    wire.upstream.script = writing(render_answer(json.dumps(reply).encode()))
+    assert (await wire.ask(render_request(_RESPONSES, make_input(_LETTER), JSON_HEADERS))).status == 200
+    await wire.product.at_rest()
+    body = make_input(*[b'{"type":"item_reference","id":"i"}'] * 1_500)
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    assert (await wire.ask(render_request(_RESPONSES, body, JSON_HEADERS))).status == 200
+    assert wire.upstream.received[-1].body == body
+    assert tracemalloc.get_traced_memory()[1] - before < 16 << 20
+
+
+async def test_a_large_request_waits_for_memory_that_others_hold_and_small_ones_do_not() -> None:
+    large, ready = make_text(b"x" * 3_900_000), asyncio.Event()
+
+    async def answer(received: Received, writer: asyncio.StreamWriter) -> None:
+        if len(received.body) > 1_000_000:
+            await ready.wait()
+        writer.write(render_answer())
+
+    async with opening_wire(more=f"listen: {{max_body_bytes: 4194304}}\n{_SMALL}") as wire:
+        wire.upstream.script = answer
+        asked = [asyncio.create_task(wire.chat(large)) for _ in range(12)]
+        await wait_until(lambda: len(wire.upstream.received) > 0)
+        for _ in range(3):
+            assert (await wire.chat(make_text(b"x"))).status == 200
+        arrived = sum(len(each.body) > 1_000_000 for each in wire.upstream.received)
+        assert 0 < arrived < 12 and not any(task.done() for task in asked)
+        ready.set()
+        assert {got.status for got in await asyncio.gather(*asked)} == {200}
