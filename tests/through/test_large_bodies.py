@@ -5,7 +5,6 @@ The sizes are those that took from seconds to half an hour of the event loop. A 
 simply not end.
 """
 
-import asyncio
 import gc
 import json
 import sys
@@ -19,8 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.toy.raw import Received, render_answer, render_request, writing
-from tests.toy.running import wait_until
+from tests.toy.raw import render_answer, render_request, writing
 from tests.toy.wire import JSON_HEADERS, Wire, opening_wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -339,23 +337,3 @@ async def test_references_that_stand_for_more_than_a_body_may_hold_are_not_writt
     assert (await wire.ask(render_request(_RESPONSES, body, JSON_HEADERS))).status == 200
     assert wire.upstream.received[-1].body == body
     assert tracemalloc.get_traced_memory()[1] - before < 16 << 20
-
-
-async def test_a_large_request_waits_for_memory_that_others_hold_and_small_ones_do_not() -> None:
-    large, ready = make_text(b"x" * 3_900_000), asyncio.Event()
-
-    async def answer(received: Received, writer: asyncio.StreamWriter) -> None:
-        if len(received.body) > 1_000_000:
-            await ready.wait()
-        writer.write(render_answer())
-
-    async with opening_wire(more=f"listen: {{max_body_bytes: 4194304}}\n{_SMALL}") as wire:
-        wire.upstream.script = answer
-        asked = [asyncio.create_task(wire.chat(large)) for _ in range(12)]
-        await wait_until(lambda: len(wire.upstream.received) > 0)
-        for _ in range(3):
-            assert (await wire.chat(make_text(b"x"))).status == 200
-        arrived = sum(len(each.body) > 1_000_000 for each in wire.upstream.received)
-        assert 0 < arrived < 12 and not any(task.done() for task in asked)
-        ready.set()
-        assert {got.status for got in await asyncio.gather(*asked)} == {200}
