@@ -12,7 +12,7 @@ from bench.stall import Stall, StallMeter
 from bench.subject import read_peak_rss_bytes, read_rss_bytes
 from bench.table import print_table
 from tests.toy.product import Process, serve_process
-from tests.wire_through.raw import RawUpstream
+from tests.toy.raw import RawUpstream
 
 _COLUMNS: Final = ("case", "longest ms", "p99 ms", "done s", "start MB", "peak MB", "missed", "answers")
 # What nobody may keep others waiting for, and where the memory of a gateway has to end with the defaults.

@@ -12,7 +12,7 @@ from typing import Final
 
 import brotli
 
-from tests.wire_through.raw import (
+from tests.toy.raw import (
     Connection,
     RawUpstream,
     Received,

@@ -14,7 +14,7 @@ from bench.subject import read_peak_rss_bytes, read_rss_bytes
 from bench.table import print_table
 from gateway.settings import Settings, load_settings
 from tests.toy.product import Process, serve_process
-from tests.wire_through.raw import RawUpstream
+from tests.toy.raw import RawUpstream
 
 _COLUMNS: Final = ("attack", "RSS MB", "peak MB", "bound MB", "answers")
 # Those that took most before there were bounds.

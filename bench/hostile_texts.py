@@ -13,7 +13,7 @@ from typing import Final
 import aiohttp
 
 from bench.hostile_cases import CASES, MEGABYTE, Attack, Case, Stage, posting, zip_members
-from tests.wire_through.raw import Received, render_answer
+from tests.toy.raw import Received, render_answer
 
 _SIZE: Final = MEGABYTE
 _CHAT: Final = "/v1/chat/completions"

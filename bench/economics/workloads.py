@@ -35,7 +35,7 @@ class Agent:
     turn_tokens: int
 
 
-# As in tests/through/test_sessions.py: larger windows go with larger turns. Each fills its window several times.
+# As in tests/through: larger windows go with larger turns. Each fills its window several times.
 _AGENTS: Final = (
     Agent(window=32_768, turns=150, turn_tokens=750),
     Agent(window=131_072, turns=250, turn_tokens=1_500),

@@ -220,7 +220,6 @@ def build_foundation(
         settings.store, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
     )
     metrics, bus, lanes = Metrics(), Bus(), lanes or Lanes()
-    price_table = load_price_table()
     timed = time_stores(stores, metrics.note_store)
     keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
     storage = Storage(store=timed.main, keep_seconds=keep_seconds, max_bytes=max_bytes)
@@ -242,7 +241,7 @@ def build_foundation(
         metrics=metrics,
         bus=bus,
         activity=activity,
-        price_table=price_table,
+        price_table=load_price_table(),
         keeper=build_keeper(activity, stores.main, keep_seconds, periods),
         feed=ActivityFeed(bus, partial(take_rows, activity), periods.feed),
         reporter=Reporter(metrics, bus, log_writer, archive, activity),
@@ -253,9 +252,7 @@ def build_foundation(
         plugins=load_plugins(),
         client=client,
         quotas=build_quotas(stores.main, metrics),
-        purge=LivePurge(
-            stores, state.news, search, (log_writer, archive, sessions), settle=periods.wait_purge
-        ),
+        purge=LivePurge(stores, state.news, search, (log_writer, archive, sessions), periods.wait_purge),
         tracer=build_tracer(settings.traces),
     )
     foundation.begin(settings)

@@ -20,11 +20,11 @@ import pytest
 from tests.agents.client import KEY, MODEL, Client, Command, Place, bare_environment
 from tests.agents.clients import find_client
 from tests.agents.trial import make_errand, make_place, require_client
-from tests.hostile.process import linux_only
 from tests.toy.delivery import Delivery
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
 
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900), linux_only]
 
 _REPOSITORY = Path(__file__).resolve().parents[2]

@@ -22,15 +22,9 @@ _SHARED = ("toy", "covering", "examples", "shared_data", "conftest")
 _PRODUCT = "toy/product.py"
 # The rest of the toy that still imports `gateway`. A file that no longer does so leaves this list.
 _OLD_TOYS = {
-    "toy/doctoring.py",
-    "toy/embedder.py",
-    "toy/gateway.py",
     "toy/increments.py",
-    "toy/presets.py",
     "toy/recalling.py",
-    "toy/replicas.py",
     "toy/shared_store.py",
-    "toy/workers.py",
 }
 
 

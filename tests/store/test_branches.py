@@ -20,7 +20,7 @@ from gateway.state.trip import Trip
 from tests.builders.chat import converse
 from tests.builders.state import look_for_marker, make_head, make_state, make_storage, make_store, stored_key
 from tests.builders.trimmed import say
-from tests.state.talk import talk
+from tests.store.talk import talk
 from tests.toy.shared_store import SharedStore, ToyServer
 
 

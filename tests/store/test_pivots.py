@@ -21,7 +21,7 @@ from gateway.store.leases import Lease
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import JSON, conversations, make_batch, make_pivot, read, render
 from tests.builders.state import make_head, make_state, make_store, stored_key
-from tests.state.talk import TURN, talk
+from tests.store.talk import TURN, talk
 from tests.toy.running import wait_until
 from tests.toy.shared_store import ToyServer
 

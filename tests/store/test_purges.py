@@ -18,7 +18,7 @@ from gateway.store.memory import MemoryStore
 from gateway.store.stores import Stores, make_stores
 from tests.builders.originals import make_search
 from tests.builders.state import make_head, make_state, make_store
-from tests.state.talk import talk
+from tests.store.talk import talk
 from tests.toy.shared_store import ToyServer
 
 _ONE, _OTHER = make_tag("tenant:one"), make_tag("tenant:other")

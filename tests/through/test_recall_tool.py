@@ -1,34 +1,29 @@
 """A turn whose model searches: what upstream is sent, what the client gets, and what the next turn begins
-with. tests/recall_through has every awkward moment in all formats.
+with.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
 import pytest
 
-from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan
-from gateway.core.errors import Overloaded
-from gateway.outgoing.call_maker import Additions, CallMaker
-from gateway.outgoing.fair_rewriter import FairRewriter
-from gateway.store.keys import make_key, make_tag
-from gateway.wire.edits import Edit
-from gateway.wire.recall import RECALL_TOOL
-from tests.builders.chat import JSON
 from tests.toy.delivery import Delivery, RawAnswer
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.house import ADMIN, House, make_settings
+from tests.toy.product import Product, serve
 from tests.toy.reply import Reply, ToolCall
 from tests.toy.running import wait_until
 from tests.toy.upstream import Seen, ToyUpstream
 
-POLICY = "policies: {default: {recall: tool, estimator: chars, summary: {method: digest}}}\n"
+JSON = dict[str, Any]
+RECALL_TOOL = "recall_history"
+POLICY = ADMIN + "policies: {default: {recall: tool, estimator: chars, summary: {method: digest}}}\n"
 _LOOK: JSON = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 _SECRET = "The launch code of the harbour crane is PELICAN-4471."
 _FINAL = Reply(text="It is done.")
@@ -45,7 +40,7 @@ LOOK = ToolCall(id="call_l1", name="look", arguments="{}")
 class Talk:
     """A client: its messages, and the toy behind the gateway. script: the replies that come next."""
 
-    gateway: RunningGateway
+    gateway: Product
     toy: ToyUpstream
     client: httpx.AsyncClient
     messages: list[JSON]
@@ -74,7 +69,7 @@ class Talk:
         """Until the conversation is compacted and the model may search."""
         for number in range(40):
             await self.ask(f"Number {number}. " + "More words for the window. " * 30)
-            await self.gateway.settle()
+            await self.gateway.at_rest()
             if any(tool["function"]["name"] == RECALL_TOOL for tool in self.bodies[-1]["tools"]):
                 return
         pytest.fail("the tool was never offered")
@@ -108,11 +103,11 @@ def read_deltas(stream: str) -> list[JSON]:
 
 
 @asynccontextmanager
-async def talking(more: str = "", store: str = "") -> AsyncIterator[Talk]:
+async def talking(more: str = "", store: str = "memory:") -> AsyncIterator[Talk]:
     """A conversation that has been compacted, and whose beginning only the originals have."""
     async with ToyUpstream(window=6_000) as toy:
         settings = make_settings(toy, more=POLICY + more, store=store)
-        async with running_gateway(settings) as gateway, httpx.AsyncClient(timeout=30) as client:
+        async with serve(settings) as gateway, httpx.AsyncClient(timeout=30) as client:
             talk = Talk(gateway, toy, client, [{"role": "user", "content": "Begin."}], [])
             toy.reply = lambda _: talk.script.pop(0) if talk.script else Reply(text="Understood.")
             talk.add({"role": "assistant", "content": "Yes."})
@@ -249,11 +244,14 @@ async def test_the_calls_that_the_client_does_not_see_count_as_used() -> None:
     async with talking() as talk:
         talk.script = [Reply(text=None, tool_calls=(recall(),)), _FINAL]
         response = await talk.ask("What is the launch code?")
-        (known,) = talk.gateway.parts.foundation.activity.list()
+        house = House(talk.toy, talk.gateway, "sk-toy")
+        await house.at_rest()
+        _, page = await house.admin("/v1/conversations")
+        (row,) = page["conversations"]
         prompt_tokens = sum(seen.prompt_tokens for seen in talk.toy.chats)
-        assert known.totals.prompt_tokens == prompt_tokens
+        assert row["economics"]["prompt_tokens"] == prompt_tokens
         assert response.json()["usage"]["prompt_tokens"] == talk.toy.chats[-1].prompt_tokens
-        told = talk.gateway.parts.foundation.metrics.render().decode()
+        _, told = await house.admin("/metrics")
         assert "gateway_recall_calls_total 1.0" in told
         assert f'gateway_recall_tokens_total{{kind="prompt"}} {talk.toy.chats[-2].prompt_tokens}' in told
 
@@ -265,9 +263,9 @@ async def test_another_process_repeats_it(tmp_path: Path) -> None:
         await talk.ask("What is the launch code?")
         await talk.ask("Go on.")
         before = talk.bodies[-1]["messages"]
-        await talk.gateway.app.stop()
+        await talk.gateway.stop()
         settings = make_settings(talk.toy, more=POLICY, store=store)
-        async with running_gateway(settings) as gateway:
+        async with serve(settings) as gateway:
             after = replace(talk, gateway=gateway)
             await after.ask("Go on again.")
             assert talk.bodies[-1]["messages"][: len(before)] == before
@@ -345,7 +343,7 @@ async def test_what_was_recalled_goes_when_a_later_summary_covers_it() -> None:
         assert count_searches(talk.bodies[-1]) == 1
         for number in range(40):
             await talk.ask(f"Later {number}. " + "More words for the window. " * 30)
-            await talk.gateway.settle()
+            await talk.gateway.at_rest()
             if not count_searches(talk.bodies[-1]):
                 break
         assert count_searches(talk.bodies[-1]) == 0
@@ -362,20 +360,6 @@ async def test_a_history_that_is_edited_at_the_reply_has_nothing_inserted() -> N
         assert count_searches(talk.bodies[-1]) == 0
 
 
-async def test_deleting_the_conversation_deletes_what_was_recalled(tmp_path: Path) -> None:
-    async with talking(store=f"disk:{tmp_path}") as talk:
-        talk.script = [Reply(text=None, tool_calls=(recall(),)), _FINAL]
-        await talk.ask("What is the launch code?")
-        await talk.ask("Go on.")
-        foundation = talk.gateway.parts.foundation
-        store = foundation.stores.main
-        (known,) = foundation.activity.list()
-        tag = make_tag(known.owner)
-        assert len(await store.scan(make_key(tag, "recall", ""))) == 1
-        await foundation.delete_conversation(tag, known.id)
-        assert await store.scan(make_key(tag, "recall", "")) == []
-
-
 async def test_a_request_without_tools_has_no_calls_and_the_next_one_with_tools_has_them() -> None:
     async with talking() as talk:
         talk.script = [Reply(text=None, tool_calls=(recall(),)), _FINAL]
@@ -387,60 +371,3 @@ async def test_a_request_without_tools_has_no_calls_and_the_next_one_with_tools_
         await talk.ask("Go on.")
         await talk.ask("And on.")
         assert [count_searches(body) for body in talk.bodies[-2:]] == [1, 1]
-
-
-def refuse_follow_ups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if too much waited to be rewritten, when a further call is made."""
-    rewrite = FairRewriter.rewrite
-
-    async def rewrite_or_refuse(
-        self: FairRewriter, turn: Turn, plan: Plan, more: Sequence[Edit] = ()
-    ) -> bytes:
-        if any(b"call_r1" in edit.new for edit in more):
-            raise Overloaded("Too many large requests wait to be read; try again.")
-        return await rewrite(self, turn, plan, more)
-
-    monkeypatch.setattr(FairRewriter, "rewrite", rewrite_or_refuse)
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_follow_up_without_room_is_followed_by_the_request_without_the_tool(
-    monkeypatch: pytest.MonkeyPatch, is_streamed: bool
-) -> None:
-    refuse_follow_ups(monkeypatch)
-    async with talking() as talk:
-        talk.script = [Reply(text=None, tool_calls=(recall(),)), _FINAL]
-        before = len(talk.bodies)
-        await talk.ask("What is the launch code?", stream=is_streamed)
-        assert [len(body["tools"]) for body in talk.bodies[before:]] == [2, 1]
-        assert talk.messages[-1]["content"] == "It is done."
-
-
-async def test_a_follow_up_without_room_after_something_was_shown_ends_in_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    refuse_follow_ups(monkeypatch)
-    async with talking() as talk:
-        talk.script = [Reply(text="Let me look.", tool_calls=(recall(),)), _FINAL]
-        talk.messages.append({"role": "user", "content": "What is the launch code?"})
-        body = {"model": "toy-1", "messages": talk.messages, "tools": [_LOOK], "stream": True}
-        seen = bytearray()
-        with pytest.raises(httpx.RemoteProtocolError):
-            await read_stream(talk, body, seen)
-        got = bytes(seen)
-        assert b"Let me look." in got and b'"error"' in got and b"[DONE]" not in got
-
-
-async def test_whether_the_tool_is_offered_is_decided_once_for_a_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    chosen, choose = list[Additions](), CallMaker.choose_additions
-
-    def note_chosen(self: CallMaker, turn: Turn, plan: Plan) -> Additions:
-        chosen.append(choose(self, turn, plan))
-        return chosen[-1]
-
-    async with talking() as talk:
-        monkeypatch.setattr(CallMaker, "choose_additions", note_chosen)
-        await talk.ask("Go on.")
-        assert chosen == [frozenset({"tool"})]

@@ -23,11 +23,10 @@ from gateway.replay.runs import RequestRun
 from gateway.replay.sources import find_sources, read_source
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.presets import make_policy
-from tests.replay.samples import MODEL, play
+from tests.decisions.replayed import MODEL, play
 from tests.shared_data import SHARED, requires_shared
 from tests.toy.delivery import RawAnswer
-from tests.toy.gateway import running_gateway
-from tests.toy.running import wait_until
+from tests.toy.product import serve
 from tests.toy.upstream import Seen, ToyUpstream
 
 _TRANSCRIPTS = SHARED / "data" / "transcripts"
@@ -103,7 +102,7 @@ async def _run_gateway(
     """The gateway's headers of each response. Each request waits for what the one before has started."""
     found = []
     headers = {"Authorization": "Bearer replay-0-0", "Content-Type": "application/json"}
-    async with running_gateway(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
+    async with serve(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
         for request in requests:
             async with client.post(
                 gateway.root_url + request.path, data=io.BytesIO(request.body)
@@ -113,7 +112,7 @@ async def _run_gateway(
                 found.append(
                     {name: text for name, text in response.headers.items() if name.startswith("x-gateway-")}
                 )
-            await wait_until(lambda: gateway.app.is_idle)
+            await gateway.at_rest()
     return found
 
 
@@ -150,7 +149,7 @@ async def _play_in_thread(file: Path, folder: Path, settings: str) -> PlayedSour
 
 @requires_shared
 @pytest.mark.parametrize(("name", "policy", "window"), _FEW)
-async def test_the_plan_of_a_replay_is_that_of_a_running_gateway(
+async def test_the_plan_of_a_replay_is_that_of_a_serve(
     name: str, policy: str, window: int, tmp_path: Path
 ) -> None:
     await _compare(_TRANSCRIPTS / name, policy, window, tmp_path)

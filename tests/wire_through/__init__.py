@@ -1,1 +1,0 @@
-"""Transparency and the relay, proved over real sockets: what goes in comes out."""
