@@ -30,9 +30,10 @@ run: .venv/runtime.stamp
 demo: .venv/runtime.stamp
 	@$(BIN)/refold demo $(ARGS)
 
-# One process per core, at most four: each of them runs gateways of its own. A process that is done takes over
-# tests of another one.
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+# One process per core and one more, at most five: each runs gateways of its own, and some tests wait. A process
+# that is done takes over tests of another one.
+CORES := $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))' 2>/dev/null || echo 2)
+PYTEST = $(BIN)/python -m pytest --numprocesses=$$(($(CORES) + 1)) --dist=worksteal
 
 # The whole suite has a ceiling of seconds (tests/rules/ceilings.yaml). On a busy machine: make test
 # MAKE_TEST_SECONDS=

@@ -220,15 +220,12 @@ def build_foundation(
         settings.store, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
     )
     metrics, bus, lanes = Metrics(), Bus(), lanes or Lanes()
-    timed = time_stores(stores, metrics.note_store)
-    keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
-    storage = Storage(store=timed.main, keep_seconds=keep_seconds, max_bytes=max_bytes)
-    state = make_state(storage, timed.named, periods.lease)
+    timed, keep_seconds = time_stores(stores, metrics.note_store), retention.seconds
+    state = build_state(settings, timed, periods)
     log_writer = CompactionLogWriter(timed.main, keep_seconds)
     search = make_index(settings, timed.originals, client := open_client())
     archive = OriginalsArchive(timed.originals, keep_seconds, search.note_kept)
-    activity = ActivityBook(settings.cache.activity_bytes)
-    sessions = build_sessions(settings, timed, lanes)
+    activity, sessions = ActivityBook(settings.cache.activity_bytes), build_sessions(settings, timed, lanes)
     foundation = Foundation(
         lanes=lanes,
         budget=MemoryBudget(settings.bounds.bodies_bytes),
@@ -257,6 +254,12 @@ def build_foundation(
     )
     foundation.begin(settings)
     return foundation
+
+
+def build_state(settings: Settings, stores: Stores, periods: Periods) -> State:
+    keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
+    storage = Storage(store=stores.main, keep_seconds=keep_seconds, max_bytes=max_bytes)
+    return make_state(storage, stores.named, periods.lease)
 
 
 def build_keeper(book: ActivityBook, store: Store, keep_seconds: float, periods: Periods) -> ActivityKeeper:

@@ -48,6 +48,7 @@ async def test_a_key_changes_something_that_can_be_seen(key: str) -> None:
 _PLAIN = {json.dumps(_read(row)): row for row in TABLE.values() if "given" not in row}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("row", _PLAIN.values(), ids=_PLAIN)
 async def test_a_scene_shows_the_same_twice(row: dict[str, Any]) -> None:
     """Else a difference would prove nothing."""
