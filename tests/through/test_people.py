@@ -100,7 +100,7 @@ async def say_second(
     return [f"{pair.seed} {pair.place}: {what}" for what, is_so in wrong.items() if is_so]
 
 
-@pytest.mark.parametrize(("seeds", "is_restarted"), choose_rows(_CASES, [0, 1]))
+@pytest.mark.parametrize(("seeds", "is_restarted"), choose_rows(_CASES, [1]))
 async def test_pairs_that_say_much_in_the_same_words_are_apart(
     seeds: range, is_restarted: bool, tmp_path: Path
 ) -> None:

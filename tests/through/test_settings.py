@@ -24,8 +24,15 @@ UNSEEN = {"cache.facts_bytes", "cache.sessions_bytes"}
 _usual: dict[str, Shown] = {}
 
 
+# What the admin port tells. A session whose row wants nothing of it is not asked.
+_OPERATOR = {"rows", "originals", "summaries page", "summary page", "soft", "spent", "store", "files"}
+
+
 def _read(row: Mapping[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    return row.get("scene", "session"), row.get("given", {}), row.get("play", {})
+    play = dict(row.get("play", {}))
+    if "scene" not in row:
+        play["operator"] = row["shows"] in _OPERATOR
+    return row.get("scene", "session"), row.get("given", {}), play
 
 
 async def show_usual(row: Mapping[str, Any]) -> Shown:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.covering import cover_product
 from tests.toy.agent import Shape, make_session, with_thinking
 from tests.toy.checks import Promise, check_conversation
 from tests.toy.counting import TokenCounter
@@ -44,8 +45,7 @@ def is_named(seen: Seen) -> bool:
     return b'"previous_response_id"' in seen.body or read_thread(seen).get("type") == "continue"
 
 
-@pytest.mark.parametrize("bias", [0.7, 1.0, 1.6])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("name", "bias"), cover_product(tuple(SHAPES), (0.7, 1.0, 1.6), strength=1))
 async def test_a_stored_history_goes_on_past_its_window(house: House, name: str, bias: float) -> None:
     shape, thinks = SHAPES[name], bias == 1.0 and "streamed" not in name
     session = make_session(50, 50, "many_users", int(600 / bias), facts="all")

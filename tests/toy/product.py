@@ -38,8 +38,8 @@ _COMMAND = (sys.executable, "-m", "gateway")
 # No test has to wait for what an operator would wait for.
 FAST = Periods(
     lease=LeaseTimes(keep_seconds=1.5, renew_seconds=0.3),
-    activity_round=0.02,
-    activity_pause=0.02,
+    activity_round=0.005,
+    activity_pause=0.005,
     purge_settle=0.1,
     feed=0.02,
 )

@@ -174,7 +174,7 @@ async def play_session(stage: Stage) -> Shown:
             if "pause" in play:
                 # As long as something lasts.
                 await asyncio.sleep(play["pause"])
-            shown = await _read_operator(house)
+            shown = await _read_operator(house) if play.get("operator", True) else {}
             files = [path for path in stage.folder.rglob("*") if path.is_file()]
     answers = [answer for run in runs for answer in run.answers]
     sent = [seen for run in runs for tries in run.sent for seen in tries]
