@@ -317,7 +317,7 @@ async def test_a_session_outgrows_a_large_window(
     toy = ToyUpstream(window=window, bias=bias)
     async with toy, serve(make_settings(toy)) as product:
         run = await run_session(session, product.base_url, toy, shape)
-    check_conversation(session, shape, run, promise=Promise(bias=bias, window=window))
+    check_conversation(session, shape, run, promise=Promise(bias=bias, window=window, tolerance=0.2))
     assert prefix_reuse(run.prompts) >= 0.85
 
 

@@ -32,7 +32,7 @@ _DONE: Final = re.compile(
 _NOT_DONE: Final = re.compile(
     r"error|fail|not found|no such|unable|can ?not|can't|couldn't|could not|did not|does not exist|invalid"
     r"|denied|reject|abort|cancel|interrupt|no match|no changes|no occurrence|0 (?:occurrence|replacement)"
-    r"|must |not been|already exists|unexpected|missing|multiple|\d+ (?:matches|occurrences)|not unique"
+    r"|must |not been|already exists|unexpected|missing|multiple|\d (?:matches|occurrences)|not unique"
     r"|is required|blocked|not allowed|not permitted|timed out|cleared|compacted|omitted|running|background",
     re.IGNORECASE,
 )
