@@ -112,7 +112,7 @@ async def test_conversations_are_listed_newest_first_and_page_by_page(house: Hou
         ("q=nothing-like-it", []),
         (f"q={ids[0][3:9].upper()}", [ids[0]]),
         (f"tenant={red}&q={ids[1]}", []),
-        ("purpose=summary", []),
+        (f"q={ids[1]}&purpose=summary", []),
     ):
         rows = (await read(house, f"/v1/conversations?{query}"))["conversations"]
         assert [row["id"] for row in rows] == found, query
