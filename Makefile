@@ -54,8 +54,9 @@ test-exhaustive: .venv/dev.stamp
 # these is enough, as every store has the same contract. Each process of tests starts a server.
 ON_REDIS := tests/through/test_sessions.py
 
+# Each of them starts processes of its own.
 test-system: .venv/dev.stamp
-	@$(PYTEST) --store redis tests/system $(ON_REDIS) $(ARGS)
+	@$(PYTEST) --numprocesses=$(CORES) --store redis tests/system $(ON_REDIS) $(ARGS)
 
 # What could not be installed fails on its own there, and the others run.
 test-agents: .venv/dev.stamp
