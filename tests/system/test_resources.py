@@ -87,7 +87,7 @@ def test_a_folder_that_is_not_writable_is_an_error_at_start(tmp_path: Path, stor
 
 
 @linux_only
-async def test_a_disk_that_fills_up_later_costs_no_answer_and_two_lines(tmp_path: Path) -> None:
+async def test_a_disk_that_fills_up_later_costs_no_answer_and_a_line_for_each_store(tmp_path: Path) -> None:
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path / 'state'}")
@@ -97,7 +97,8 @@ async def test_a_disk_that_fills_up_later_costs_no_answer_and_two_lines(tmp_path
             _limit_files(gateway.pid, 1 << 16)
             rest = await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=5, last=40))
             assert first.failed == rest.failed == []
-            assert gateway.log.count("ERROR gateway.store") == 2, gateway.log
+            # One for each store that has met the end of the disk by now.
+            assert 1 <= gateway.log.count("ERROR gateway.store") <= 2, gateway.log
             _limit_files(gateway.pid, resource.RLIM_INFINITY)
             assert await gateway.stop() == 0
             assert "operations could not be written" not in gateway.log
