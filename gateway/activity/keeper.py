@@ -34,10 +34,8 @@ _PARSED_RECORDS: Final = 20
 
 
 class ActivityKeeper:
-    """clock: seconds that never go back, and never 0.
-
-    round_seconds: between two looks for what has changed. pause_seconds: a conversation is written at most so
-    often.
+    """clock: seconds that never go back, and never 0. round_seconds: between two looks for what has changed.
+    pause_seconds: between two writes of one conversation.
     """
 
     def __init__(
@@ -47,8 +45,8 @@ class ActivityKeeper:
         keep_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         *,
-        round_seconds: float = 1.0,
-        pause_seconds: float = 5.0,
+        round_seconds: float,
+        pause_seconds: float,
     ) -> None:
         self._book = book
         self._round_seconds = round_seconds

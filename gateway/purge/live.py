@@ -15,7 +15,7 @@ from gateway.state.news import StateNews
 from gateway.store.stores import Stores
 
 # By then other processes have heard the news, and what they had sent to the store before has arrived.
-_SETTLE_SECONDS: Final = 1.5
+SETTLE_SECONDS: Final = 1.5
 
 
 class WritesLater(Protocol):
@@ -40,7 +40,7 @@ class LivePurge:
         self._news = news
         self._search = search
         self._queues = queues
-        self._settle = settle or partial(asyncio.sleep, _SETTLE_SECONDS)
+        self._settle = settle or partial(asyncio.sleep, SETTLE_SECONDS)
 
     async def run(self, tag: str) -> PurgeCount:
         """Requests that this tenant sends meanwhile leave new records. Raises StoreError."""

@@ -13,7 +13,7 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.rows import ActivityEvent, Row, make_row
 from gateway.reporting.events import Bus, Relayed
 
-_PERIOD_SECONDS: Final = 1.0
+PERIOD_SECONDS: Final = 1.0
 # The largest event. Without a listener changes add up to far more.
 MOST_ROWS: Final = 500
 
@@ -22,7 +22,7 @@ TakeRows = Callable[[], Awaitable[Sequence[Row]]]
 
 
 class ActivityFeed:
-    def __init__(self, bus: Bus, take_rows: TakeRows, period_seconds: float = _PERIOD_SECONDS) -> None:
+    def __init__(self, bus: Bus, take_rows: TakeRows, period_seconds: float = PERIOD_SECONDS) -> None:
         self._bus = bus
         self._take_rows = take_rows
         self._period_seconds = period_seconds

@@ -6,6 +6,8 @@ Whoever starts many gateways, one after the other, can have them wait for less.
 import asyncio
 from dataclasses import dataclass, field
 
+from gateway.purge.live import SETTLE_SECONDS
+from gateway.reporting.activity_feed import PERIOD_SECONDS
 from gateway.state.compaction_leases import LeaseTimes
 
 
@@ -21,8 +23,8 @@ class Periods:
     lease: LeaseTimes = field(default_factory=LeaseTimes)
     activity_round: float = 1.0
     activity_pause: float = 5.0
-    purge_settle: float = 1.5
-    feed: float = 1.0
+    purge_settle: float = SETTLE_SECONDS
+    feed: float = PERIOD_SECONDS
 
     async def wait_purge(self) -> None:
         await asyncio.sleep(self.purge_settle)
