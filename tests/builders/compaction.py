@@ -57,8 +57,9 @@ from gateway.state import State
 from gateway.state.compaction_leases import CompactionLeases, LeaseTimes
 from gateway.store import Store
 from gateway.upstream.target import Upstreams
-from tests.builders.chat import JSON, make_turn, measure_sizes, read, render
-from tests.builders.state import make_head, make_state, make_storage, make_store
+from tests.builders.chat import make_turn, measure_sizes, read
+from tests.builders.state import make_state, make_storage, make_store
+from tests.decisions.builders import JSON, make_head, render
 from tests.store.clock import Clock
 
 PROMPTS = Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(dropped)")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.wire.formats.messages import MESSAGES
-from tests.builders.chat import render_message, texts
+from tests.decisions.builders import render_message, texts
 from tests.toy.seal import sign
 
 JSON = dict[str, Any]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.wire.formats.responses import RESPONSES
-from tests.builders.chat import render_message, texts
+from tests.decisions.builders import render_message, texts
 
 JSON = dict[str, Any]
 

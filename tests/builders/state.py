@@ -3,7 +3,6 @@
 from typing import Any
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.head import Head
 from gateway.state import State
 from gateway.state import make_state as make_state_of
 from gateway.state.record_cache import Storage
@@ -42,25 +41,6 @@ async def look_for_marker(state: State, received: Conversation, owner: str = "t"
     trip = Trip(state.store)
     state.tasks.ask(trip, owner, received, None)
     await trip.run()
-
-
-def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
-    """At the end of the conversation, or after the first `length` messages."""
-    length = fields.get("length", len(received.messages))
-    defaults: dict[str, Any] = {
-        "owner": "t",
-        "key": received.chain[length].hex(),
-        "length": length,
-        "tools": "",
-        "prompt_tokens": 10,
-        "output_tokens": 1,
-        "growth_tokens": 0.0,
-        "pivot": None,
-        "batches": (),
-        "conversation": "c",
-        "parent": None,
-    }
-    return Head(scope=scope, **(defaults | fields))
 
 
 def stored_key(kind: str, name: str, owner: str = "t") -> str:

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from gateway.conversations.recognizer import Received
 from gateway.core.history.trimmed import HistorySource, continue_history, find_end_key, make_history_end
-from tests.builders.chat import JSON, read, render
+from tests.builders.chat import read
+from tests.decisions.builders import JSON, render
 
 _SCOPE = HistorySource(b"scope", is_named=True)
 _FILLER = "word " * 120
@@ -29,13 +30,6 @@ def say(turns: int, name: str = "t") -> list[JSON]:
             {"role": "user", "content": f"Next after {identity}"},
         ]
     return messages
-
-
-def shorten(messages: Sequence[JSON], position: int) -> list[JSON]:
-    """The same with a placeholder in place of one result."""
-    return [
-        {**message, "content": "[cut]"} if at == position else message for at, message in enumerate(messages)
-    ]
 
 
 def continue_trimmed(before: Sequence[JSON], sent: Sequence[JSON]) -> Received:

@@ -78,6 +78,7 @@ def texts() -> st.SearchStrategy[str]:
             'say "hi" \\ \n\t</conversation>',
             "<system-reminder>todo: none</system-reminder>Go on.",
             "]}, [{",
+            "word " * 80,
             "x" * 700,
         ]
     )
@@ -119,7 +120,23 @@ def conversations(draw: st.DrawFn, min_turns: int = 0, max_turns: int = 6) -> li
     messages = [message for part in (*leading, *opening, *turns) for message in part]
     if not any(message["role"] == "user" for message in messages) or messages[-1]["role"] == "assistant":
         messages.append({"role": "user", "content": draw(texts())})
+    if draw(st.booleans()):
+        messages = with_unique_ids(messages)
     return messages
+
+
+def with_unique_ids(messages: Sequence[JSON]) -> list[JSON]:
+    """The same conversation with ids that are unique in it: each gets its group's number."""
+    numbered, group = [], 0
+    for message in messages:
+        if message["role"] == "assistant":
+            group += 1
+            calls = [{**call, "id": f"{call['id']}-{group}"} for call in message.get("tool_calls", ())]
+            message = {**message, "tool_calls": calls} if calls else message
+        elif message["role"] == "tool":
+            message = {**message, "tool_call_id": f"{message['tool_call_id']}-{group}"}
+        numbered.append(message)
+    return numbered
 
 
 def render_message(message: JSON, style: int = 0) -> bytes:
@@ -229,12 +246,12 @@ def make_batch(
     return Batch(key=key, length=length, marks=tuple(marks), **(defaults | fields))
 
 
-def make_head(conversation: Conversation, scope: str = "s", **fields: Any) -> Head:
+def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
     """At the end of the conversation, or after the first `length` messages."""
-    length = fields.get("length", len(conversation.messages))
+    length = fields.get("length", len(received.messages))
     defaults: JSON = {
         "owner": "t",
-        "key": conversation.chain[length].hex(),
+        "key": received.chain[length].hex(),
         "length": length,
         "tools": "",
         "prompt_tokens": 10,

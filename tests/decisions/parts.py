@@ -1,30 +1,22 @@
 """What plans, learns and rewrites, in memory: for the decisions that need a request, a clock or a store."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-
-from multidict import CIMultiDict
-from yarl import URL
 
 from gateway.activity.book import ActivityBook
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.trimmed import HistorySource
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts
-from gateway.headers import UpstreamHead
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.originals.archive import OriginalsArchive
-from gateway.outgoing.rewriter import Rewriter
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
@@ -33,14 +25,14 @@ from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.reporter import Reporter
-from gateway.settings import UpstreamSettings, load_settings
+from gateway.settings import load_settings
 from gateway.state import State, make_state
 from gateway.state.record_cache import Storage
 from gateway.store.memory import MemoryStore
-from gateway.tenants import Tenant
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.wire_format import WireFormat
-from tests.decisions.builders import JSON, WINDOW_16K, make_head, render, talk
+from tests.builders.chat import make_turn
+from tests.decisions.builders import WINDOW_16K, make_head, render, talk
 
 SUMMARIZING = Policy(
     prompts=Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(gone)")
@@ -94,41 +86,6 @@ def receive(turns: int, chars: int = 4_000) -> Received:
     return receive_body(render(talk(turns, chars)))
 
 
-def make_turn(received: Received, **fields: Any) -> Turn:
-    upstream = UpstreamSettings(
-        name="toy",
-        base_url="http://127.0.0.1:1",
-        api_key=None,
-        allow=(),
-        formats=frozenset({"chat"}),
-        include_usage=True,
-        discover=False,
-        max_body_bytes=None,
-        max_images=None,
-        connect_seconds=1.0,
-        idle_seconds=1.0,
-    )
-    path = "/v1/chat/completions"
-    headers = CIMultiDict({"Content-Type": "application/json"})
-    defaults: JSON = {
-        "tenant": Tenant(received.owner, None, "default"),
-        "upstream": upstream,
-        "upstream_head": UpstreamHead("POST", URL(f"http://127.0.0.1:1{path}"), path, headers),
-        "raw_headers": (),
-        "raw_body": received.body.data,
-        "received": received,
-        "policy": Policy(),
-        "limits": Limits(),
-        "thresholds": None,
-        "scope": "scope",
-        "source": HistorySource(b"source", is_named=True),
-        "head": None,
-        "conversation_id": "c",
-        "parent_id": None,
-    }
-    return Turn(**(defaults | fields))
-
-
 def turn_of(
     received: Received, policy: Policy = SUMMARIZING, limits: Limits = WINDOW_16K, **fields: Any
 ) -> Turn:
@@ -139,11 +96,3 @@ def turn_of(
 def head_of(received: Received, **fields: Any) -> Head:
     """Of a turn by `turn_of`, once it is answered."""
     return make_head(received.conversation, "scope", **fields)
-
-
-def make_plan(pivot: Pivot | None = None, batches: Sequence[Batch] = (), output: int | None = None) -> Plan:
-    return Plan(pivot=pivot, batches=tuple(batches), new_batch=None, received=0, sent=0, output=output)
-
-
-def rewrite(received: Received, pivot: Pivot | None, marks: Sequence[Batch], memory: int = 1 << 20) -> bytes:
-    return Rewriter(memory).rewrite(make_turn(received), make_plan(pivot, marks))

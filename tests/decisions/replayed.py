@@ -18,31 +18,13 @@ from gateway.replay.policies import choose_settings
 from gateway.replay.runs import RequestRun
 from gateway.replay.sources import find_sources
 from gateway.settings import Settings, load_settings
+from tests.toy.transcripts import MODEL
 
-MODEL = "sample-model"
 PRICING = Pricing(PriceList((), {MODEL: Price(input=1, cached_input=0.1, output=5)}).find)
 # So that tests need no tokenizer.
 CHARS = "policies: {default: {estimator: chars}, small: {estimator: chars, trigger: {hard_ratio: 0.5}}}\n"
 # Compacted by size alone.
 BY_SIZE = CHARS.replace("estimator: chars", "estimator: chars, economy: 0")
-
-
-def make_messages(turns: int, chars: int = 2_000) -> list[dict[str, Any]]:
-    """A task, and so many turns of one call with a result of so many characters."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Port the storage layer."}]
-    for turn in range(turns):
-        function = {"name": "read_file", "arguments": json.dumps({"path": f"/src/{turn}.py"})}
-        call = {"id": f"call_{turn}", "type": "function", "function": function}
-        words = f"line {turn} of a file, read again. "
-        messages += [
-            {"role": "assistant", "content": f"Reading {turn}.", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"call_{turn}", "content": words * (chars // len(words))},
-        ]
-    return messages
-
-
-def make_transcript(turns: int, chars: int = 2_000, **more: object) -> dict[str, Any]:
-    return {"messages": make_messages(turns, chars), "model": MODEL, "usage_by_assistant": [], **more}
 
 
 def write_json(path: Path, value: object) -> Path:

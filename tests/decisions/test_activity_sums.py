@@ -28,7 +28,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
 from gateway.tenants import Tenant
-from tests.builders.chat import make_batch, make_pivot, make_turn, read, render
+from tests.builders.chat import make_turn, read
+from tests.decisions.builders import make_batch, make_pivot, render
 
 _MESSAGES = [{"role": "user", "content": "Fix it."}]
 for _number in range(4):

@@ -20,7 +20,7 @@ from gateway.core.policy import Summary
 from gateway.core.sizing.usage import Usage
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import JSON, make_batch, make_pivot, make_plan
+from tests.builders.chat import make_plan
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
@@ -35,6 +35,7 @@ from tests.builders.compaction import (
 )
 from tests.builders.quotas import make_limited_tenant
 from tests.builders.state import look_for_marker, make_store
+from tests.decisions.builders import JSON, make_batch, make_pivot
 
 # 14 messages of users with 1,000 tokens each; above the soft threshold of a window of 16,000 tokens.
 _RECEIVED = receive(14)

@@ -18,10 +18,11 @@ from gateway.state import State
 from gateway.state.trip import Trip
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import JSON, conversations, make_pivot, make_turn, read, render
-from tests.builders.state import make_head as make_plain_head
+from tests.builders.chat import make_turn, read
 from tests.builders.state import make_state, make_store
 from tests.builders.trimmed import say
+from tests.decisions.builders import JSON, conversations, make_pivot, render
+from tests.decisions.builders import make_head as make_plain_head
 
 _CLEARED = PLACEHOLDERS[0]
 _OWN = "(gone, ünlike others)"

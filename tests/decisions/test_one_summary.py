@@ -12,7 +12,7 @@ from gateway.core.compaction.request import CompactionReason, CompactionRequest,
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from tests.builders.chat import make_pivot, read, render
+from tests.builders.chat import read
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
@@ -27,6 +27,7 @@ from tests.builders.compaction import (
 )
 from tests.builders.processes import RECEIVED, Process, processes
 from tests.builders.state import look_for_marker, make_store
+from tests.decisions.builders import make_pivot, render
 from tests.toy.running import wait_until
 
 _LONGER = receive(16)

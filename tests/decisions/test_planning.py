@@ -21,17 +21,9 @@ from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.reporting.events import Overflowed
 from gateway.wire.formats.responses import RESPONSES
+from tests.builders.chat import make_plan
 from tests.decisions.builders import JSON, WINDOW_16K, make_batch, make_pivot, render, talk
-from tests.decisions.parts import (
-    SUMMARIZING,
-    Parts,
-    head_of,
-    make_plan,
-    planning_parts,
-    receive,
-    receive_body,
-    turn_of,
-)
+from tests.decisions.parts import SUMMARIZING, Parts, head_of, planning_parts, receive, receive_body, turn_of
 
 # 1,000 bytes a turn; the soft threshold of WINDOW_16K lies at 11,200 tokens.
 _SHORT = receive(3, chars=1_000)

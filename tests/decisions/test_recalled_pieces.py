@@ -13,7 +13,8 @@ from gateway.planning.tokenizer import count_by_length
 from gateway.recall.beside_summary import HEADING, choose_recalled
 from gateway.recall.pieces import render_pieces
 from gateway.recall.upcoming import PieceChooser, PlacedPart, join_neighbors
-from tests.builders.chat import JSON, make_turn, read, render
+from tests.builders.chat import make_turn, read
+from tests.decisions.builders import JSON, render
 
 _FACTS = ["src/ledger/rounding.py", "round_half_even", "LedgerLockedError"]
 

@@ -11,16 +11,8 @@ from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
 from tests.builders import messages as messages_conversations
 from tests.builders import responses
-from tests.builders.chat import (
-    JSON,
-    bodies,
-    conversations,
-    frames,
-    read,
-    render,
-    render_message,
-    texts,
-)
+from tests.builders.chat import read
+from tests.decisions.builders import JSON, bodies, conversations, frames, render, render_message, texts
 from tests.examples import examples
 
 

@@ -11,6 +11,7 @@ from gateway.conversations.recognizer import Received
 from gateway.core.history.conversation import is_boundary
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.outgoing.rewriter import Rewriter
+from tests.builders.chat import make_plan, make_turn, rewrite
 from tests.decisions.builders import (
     QUESTION,
     RESUME,
@@ -24,7 +25,7 @@ from tests.decisions.builders import (
     render_body,
     render_message,
 )
-from tests.decisions.parts import make_plan, make_turn, receive_body, rewrite
+from tests.decisions.parts import receive_body
 from tests.examples import examples
 
 # Whole conversations are slow to draw.

@@ -23,10 +23,11 @@ from gateway.replay.runs import RequestRun
 from gateway.replay.sources import find_sources, read_source
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.presets import make_policy
-from tests.decisions.replayed import MODEL, play
+from tests.decisions.replayed import play
 from tests.shared_data import SHARED, requires_shared
 from tests.toy.delivery import RawAnswer
 from tests.toy.product import serve
+from tests.toy.transcripts import MODEL
 from tests.toy.upstream import Seen, ToyUpstream
 
 _TRANSCRIPTS = SHARED / "data" / "transcripts"

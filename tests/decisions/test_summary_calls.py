@@ -21,7 +21,6 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
 from gateway.settings import UpstreamSettings
 from gateway.wire.wire_format import SummaryRequest
-from tests.builders.chat import JSON, converse, make_pivot
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
@@ -37,7 +36,7 @@ from tests.builders.compaction import (
 )
 from tests.builders.quotas import make_limited_tenant
 from tests.builders.riding import RIDDEN, RIDING, note_answer, turn_with
-from tests.builders.state import make_head
+from tests.decisions.builders import JSON, converse, make_head, make_pivot
 
 _RECEIVED = receive(4)
 _CUT = make_cut(5)

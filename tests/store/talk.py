@@ -1,7 +1,7 @@
 """One conversation at several lengths."""
 
 from gateway.core.history.conversation import Conversation
-from tests.builders.chat import JSON, converse
+from tests.decisions.builders import JSON, converse
 
 TURN: list[JSON] = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "More."}]
 MESSAGES: list[JSON] = [{"role": "user", "content": "Fix it."}, *TURN * 5]

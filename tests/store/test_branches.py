@@ -17,9 +17,9 @@ from gateway.state.histories import Histories
 from gateway.state.owned_names import OwnedNames
 from gateway.state.records import Marker, render_record
 from gateway.state.trip import Trip
-from tests.builders.chat import converse
-from tests.builders.state import look_for_marker, make_head, make_state, make_storage, make_store, stored_key
+from tests.builders.state import look_for_marker, make_state, make_storage, make_store, stored_key
 from tests.builders.trimmed import say
+from tests.decisions.builders import converse, make_head
 from tests.store.talk import talk
 from tests.toy.shared_store import SharedStore, ToyServer
 

@@ -19,8 +19,9 @@ from gateway.state.trip import Trip
 from gateway.store import Store, StoreError
 from gateway.store.leases import Lease
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import JSON, conversations, make_batch, make_pivot, read, render
-from tests.builders.state import make_head, make_state, make_store, stored_key
+from tests.builders.chat import read
+from tests.builders.state import make_state, make_store, stored_key
+from tests.decisions.builders import JSON, conversations, make_batch, make_head, make_pivot, render
 from tests.store.talk import TURN, talk
 from tests.toy.running import wait_until
 from tests.toy.shared_store import ToyServer

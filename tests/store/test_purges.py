@@ -17,7 +17,8 @@ from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
 from gateway.store.stores import Stores, make_stores
 from tests.builders.originals import make_search
-from tests.builders.state import make_head, make_state, make_store
+from tests.builders.state import make_state, make_store
+from tests.decisions.builders import make_head
 from tests.store.talk import talk
 from tests.toy.shared_store import ToyServer
 

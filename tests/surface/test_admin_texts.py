@@ -18,8 +18,9 @@ from tests.toy.documented_api import DocumentedAPI, open_documented_api
 from tests.toy.house import ADMIN, ADMIN_TOKEN, House, make_settings
 from tests.toy.product import Product, command, serve
 from tests.toy.running import Run
+from tests.toy.tool_calls import ask, call, edit
 from tests.toy.upstream import ToyUpstream
-from tests.toy.work import SESSION, TASK, ask, call, edit, play_work
+from tests.toy.work import SESSION, TASK, play_work
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -21,11 +21,11 @@ from tests.toy.admin_api import ToyAdminPort, serving_admin_port
 from tests.toy.agent import Session, Shape, make_session
 from tests.toy.house import ADMIN_TOKEN, House, make_settings
 from tests.toy.product import Result, command, serve
+from tests.toy.tool_calls import ask
 from tests.toy.upstream import ToyUpstream
 from tests.toy.work import (
     SESSION,
     TASK,
-    ask,
     make_economics,
     make_page,
     make_request,

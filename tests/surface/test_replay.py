@@ -12,33 +12,15 @@ import pytest
 
 from tests.surface.written import write
 from tests.toy.product import Result, command
+from tests.toy.transcripts import MODEL, make_messages, make_transcript
 
 _RECORDINGS = Path(__file__).parent / "recordings"
 _FORMS = sorted(path.name for path in _RECORDINGS.iterdir() if path.is_dir())
-MODEL = "sample-model"
 _PRICE = f"models: [{{match: {MODEL}, price: {{input: 1, cached: 0.1, output: 5}}}}]\n"
 # So that tests need no tokenizer.
 _CHARS = "policies: {default: {estimator: chars}, small: {estimator: chars, trigger: {hard_ratio: 0.5}}}\n"
 _BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 _USAGE = {"prompt_tokens": 30, "completion_tokens": 4}
-
-
-def make_messages(turns: int, chars: int = 2_000) -> list[dict[str, Any]]:
-    """A task, and so many turns of one call with a result of so many characters."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Port the storage layer."}]
-    for turn in range(turns):
-        function = {"name": "read_file", "arguments": json.dumps({"path": f"/src/{turn}.py"})}
-        call = {"id": f"call_{turn}", "type": "function", "function": function}
-        words = f"line {turn} of a file, read again. "
-        messages += [
-            {"role": "assistant", "content": f"Reading {turn}.", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"call_{turn}", "content": words * (chars // len(words))},
-        ]
-    return messages
-
-
-def make_transcript(turns: int, chars: int = 2_000, **more: object) -> dict[str, Any]:
-    return {"messages": make_messages(turns, chars), "model": MODEL, "usage_by_assistant": [], **more}
 
 
 def save(folder: Path, value: object, name: str = "session.json") -> str:

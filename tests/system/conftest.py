@@ -1,7 +1,10 @@
-"""One browser for each module of the page."""
+"""One browser for each module of the page, and memory that is traced."""
 
-from collections.abc import AsyncIterator
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
@@ -12,3 +15,11 @@ from tests.system.page import running_chromium
 async def browser() -> AsyncIterator[Browser]:
     async with running_chromium() as started:
         yield started
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    gc.collect()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()

@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from types import FrameType
 from typing import Any
@@ -299,14 +299,6 @@ async def test_what_clients_choose_takes_bounded_memory(kind: str) -> None:
         finally:
             tracemalloc.stop()
     assert grown < _MOST_GROWN_BYTES, f"{grown / (1 << 20):.1f} MiB"
-
-
-@pytest.fixture
-def traced() -> Iterator[None]:
-    gc.collect()
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
 
 
 @pytest.mark.usefixtures("traced")

@@ -196,14 +196,6 @@ async def test_requests_that_fail_leave_no_socket(wire: Wire, answer: bytes, end
 MEBIBYTE = 1 << 20
 
 
-@pytest.fixture
-def traced() -> Iterator[None]:
-    gc.collect()
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
-
-
 @pytest.mark.usefixtures("traced")
 async def test_clients_that_do_not_read_cost_little_memory() -> None:
     """One of them took 2.3 MiB when both sides read ahead."""

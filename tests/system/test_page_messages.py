@@ -25,6 +25,8 @@ from tests.system.page import (
 )
 from tests.toy.house import make_settings
 from tests.toy.product import Product, serve
+from tests.toy.tool_calls import ask as say
+from tests.toy.tool_calls import call, edit
 from tests.toy.upstream import ToyUpstream
 
 pytestmark = [requires_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -50,25 +52,6 @@ _WIDE = 2_000_000
 _PIECE_CHARS = 20_000
 JSON = dict[str, Any]
 _TASK: Final = "Fix the parser of dates"
-
-
-def say(text: str) -> JSON:
-    return {"role": "user", "content": text}
-
-
-def call(number: int, tool: str, arguments: JSON, result: str = "done") -> list[JSON]:
-    """A call and its result."""
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    called: JSON = {"id": f"call_{number}", "type": "function", "function": function}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [called]},
-        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
-    ]
-
-
-def edit(number: int, path: str, old: str, new: str) -> list[JSON]:
-    """As opencode's tool `edit` does."""
-    return call(number, "edit", {"filePath": path, "oldString": old, "newString": new})
 
 
 _SESSION: Final[Sequence[JSON]] = (

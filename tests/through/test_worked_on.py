@@ -17,32 +17,13 @@ from tests.toy.product import Product, serve
 from tests.toy.redis_server import RedisServer
 from tests.toy.reply import Reply
 from tests.toy.running import Pace, run_session
+from tests.toy.tool_calls import ask, call, edit
 from tests.toy.upstream import ToyUpstream
 
 JSON = dict[str, Any]
 _TENANTS: Final = "tenants:\n  - {name: red, keys: [sk-red]}\n  - {name: blue, keys: [sk-blue]}\n"
 TASK: Final = "Fix the parser of dates"
 _TOOLS: Final = [{"type": "function", "function": {"name": "edit", "parameters": {"type": "object"}}}]
-
-
-def ask(text: str) -> JSON:
-    return {"role": "user", "content": text}
-
-
-def call(number: int, tool: str, arguments: JSON, result: str = "done") -> list[JSON]:
-    """A call and its result."""
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    called: JSON = {"id": f"call_{number}", "type": "function", "function": function}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [called]},
-        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
-    ]
-
-
-def edit(number: int, path: str, old: str, new: str) -> list[JSON]:
-    """As opencode's tool `edit` does."""
-    arguments: JSON = {"filePath": path, "oldString": old, "newString": new}
-    return call(number, "edit", arguments, "Edit applied successfully.")
 
 
 SESSION: Final[Sequence[JSON]] = (

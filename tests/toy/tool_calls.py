@@ -13,7 +13,7 @@ def ask(text: str) -> JSON:
     return {"role": "user", "content": text}
 
 
-def call(number: int, tool: str, arguments: JSON, result: str = "ok") -> list[JSON]:
+def call(number: int, tool: str, arguments: JSON, result: str = "done") -> list[JSON]:
     """A call and its result, as of a chat client."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     called = {"id": f"call_{number}", "type": "function", "function": function}
@@ -24,6 +24,7 @@ def call(number: int, tool: str, arguments: JSON, result: str = "ok") -> list[JS
 
 
 def edit(number: int, path: str, old: str, new: str) -> list[JSON]:
+    """As opencode's tool `edit` does."""
     arguments = {"filePath": path, "oldString": old, "newString": new}
     return call(number, "edit", arguments, "Edit applied successfully.")
 

@@ -1,4 +1,4 @@
-"""The recorded sessions of the shared data, as requests of a client.
+"""The recorded sessions of the shared data, as requests of a client, and small transcripts like them.
 
 A request is `messages` up to an assistant message. An assistant message directly after another one belongs
 to the same turn.
@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from tests.shared_data import SHARED
 from tests.toy.agent import Message, Session, Turn
@@ -89,3 +90,24 @@ def _within(message: Message, limits: Limits) -> Message:
     half = limit // 2
     notice = f"\n[… {len(content) - 2 * half} characters cut …]\n"
     return {**message, "content": content[:half] + notice + content[-half:]}
+
+
+MODEL = "sample-model"
+
+
+def make_messages(turns: int, chars: int = 2_000) -> list[dict[str, Any]]:
+    """A task, and so many turns of one call with a result of so many characters."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Port the storage layer."}]
+    for turn in range(turns):
+        function = {"name": "read_file", "arguments": json.dumps({"path": f"/src/{turn}.py"})}
+        call = {"id": f"call_{turn}", "type": "function", "function": function}
+        words = f"line {turn} of a file, read again. "
+        messages += [
+            {"role": "assistant", "content": f"Reading {turn}.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{turn}", "content": words * (chars // len(words))},
+        ]
+    return messages
+
+
+def make_transcript(turns: int, chars: int = 2_000, **more: object) -> dict[str, Any]:
+    return {"messages": make_messages(turns, chars), "model": MODEL, "usage_by_assistant": [], **more}

@@ -1,33 +1,13 @@
 """A session of a chat client that edits files, and what an admin port may say of a conversation."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.toy.house import House
+from tests.toy.tool_calls import ask, call, edit
 
 JSON = dict[str, Any]
 TASK: Final = "Fix the parser of dates"
-
-
-def ask(text: str) -> JSON:
-    return {"role": "user", "content": text}
-
-
-def call(number: int, tool: str, arguments: JSON, result: str = "done") -> list[JSON]:
-    """A call and its result."""
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    called = {"id": f"call_{number}", "type": "function", "function": function}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [called]},
-        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
-    ]
-
-
-def edit(number: int, path: str, old: str, new: str) -> list[JSON]:
-    """As opencode's tool `edit` does."""
-    arguments = {"filePath": path, "oldString": old, "newString": new}
-    return call(number, "edit", arguments, "Edit applied successfully.")
 
 
 SESSION: Final[Sequence[JSON]] = (

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from gateway.conversations.recognizer import Received
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.wire_format import WireFormat
-from tests.builders import chat, messages, responses
+from tests.builders import messages, responses
+from tests.builders.chat import read
+from tests.decisions import builders as chat
 from tests.toy import validity, validity_messages, validity_responses
 from tests.toy.counting import TokenCounter
 from tests.toy.dialect import Asked, Dialect
@@ -90,7 +92,7 @@ SHAPES: Mapping[str, Shape] = {
         array="messages",
         bodies=chat.bodies,
         conversations=chat.conversations,
-        read=chat.read,
+        read=read,
         render=chat.render,
         find_violation=validity.find_violation,
         talk=(

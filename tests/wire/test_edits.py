@@ -27,21 +27,10 @@ from gateway.wire.raw_json import (
 )
 from gateway.wire.response.usage_chunk import UsageChunkFilter
 from gateway.wire.structure import UNBOUNDED
-from tests.builders.chat import (
-    JSON,
-    QUESTION,
-    RESUME,
-    batches,
-    converse,
-    make_batch,
-    make_pivot,
-    make_plan,
-    make_turn,
-    pivots,
-    rewrite,
-)
+from tests.builders.chat import make_plan, make_turn, rewrite
 from tests.builders.messages import text_block
 from tests.builders.trimmed import continue_trimmed, say
+from tests.decisions.builders import JSON, QUESTION, RESUME, batches, converse, make_batch, make_pivot, pivots
 from tests.examples import examples
 from tests.shared_data import requires_shared
 from tests.wire.recorded import (

@@ -33,8 +33,9 @@ from gateway.wire.canonical import (
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.request import message_key
 from gateway.wire.wire_format import WireFormat, parse_split_fingerprint
-from tests.builders.chat import JSON, make_pivot, read, render, render_message, texts
+from tests.builders.chat import read
 from tests.builders.messages import IMAGE, MARK, result, text_block, thought, use
+from tests.decisions.builders import JSON, make_pivot, render, render_message, texts
 from tests.examples import examples
 from tests.wire.shapes import Shape, in_each_format
 

@@ -16,12 +16,12 @@ from gateway.core.history.transcript import list_entries, render_transcript
 from gateway.wire.attachments import iter_words
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.structure import UNBOUNDED
-from tests.builders.chat import JSON, render_message
 from tests.builders.messages import IMAGE, MARK, result, text_block, thought, use
 from tests.builders.messages import read as read_messages
 from tests.builders.messages import render as render_messages
 from tests.builders.responses import read as read_responses
 from tests.builders.responses import render as render_responses
+from tests.decisions.builders import JSON, render_message
 from tests.examples import examples
 from tests.wire.shapes import Shape, in_each_format
 

@@ -14,17 +14,9 @@ from gateway.wire.formats.responses.render import BLANK_SCREENSHOT
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.summary_reply import SummaryReader
 from gateway.wire.wire_format import LocalResponse
-from tests.builders.chat import (
-    PLACEHOLDER,
-    QUESTION,
-    RESUME,
-    batches,
-    make_pivot,
-    pivots,
-    rewrite,
-    rewrite_somehow,
-)
+from tests.builders.chat import rewrite, rewrite_somehow
 from tests.builders.messages import IMAGE, MARK, result, text_block
+from tests.decisions.builders import PLACEHOLDER, QUESTION, RESUME, batches, make_pivot, pivots
 from tests.examples import examples
 from tests.toy.validity import Rules
 from tests.toy.validity_messages import count_marks

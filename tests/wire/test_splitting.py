@@ -16,8 +16,8 @@ from gateway.wire.formats.chat.text import parse_entry
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.request import Envelope, RequestBody, find_added, message_key, parse_added, split_request
 from gateway.wire.structure import UNBOUNDED, BodyBounds, check_depth, check_values
-from tests.builders.chat import JSON
 from tests.builders.messages import MARK, text_block
+from tests.decisions.builders import JSON
 from tests.examples import examples
 from tests.shared_data import SHARED, requires_shared
 from tests.wire.shapes import SHAPES, Shape, in_each_format
