@@ -28,7 +28,6 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.situation import Situation
-from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
@@ -59,7 +58,7 @@ from gateway.store import Store
 from gateway.upstream.target import Upstreams
 from tests.builders.chat import make_turn, measure_sizes, read
 from tests.builders.state import make_state, make_storage, make_store
-from tests.decisions.builders import JSON, make_head, render
+from tests.decisions.builders import JSON, render, talk
 from tests.store.clock import Clock
 
 PROMPTS = Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(dropped)")
@@ -210,17 +209,6 @@ async def compaction_parts(
         lanes.close()
 
 
-def talk(turns: int, chars: int = 4_000) -> list[JSON]:
-    """A task, then turns: a reply of a few words and a message of a user with this many characters."""
-    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
-    for at in range(turns):
-        messages += [
-            {"role": "assistant", "content": f"Step {at} is done."},
-            {"role": "user", "content": (f"{at} abcdefg " * chars)[:chars]},
-        ]
-    return messages
-
-
 def receive(turns: int, chars: int = 4_000) -> Received:
     return read(render(talk(turns, chars)))
 
@@ -228,11 +216,6 @@ def receive(turns: int, chars: int = 4_000) -> Received:
 def turn_of(received: Received, policy: Policy = SUMMARIZING, limits: Limits = LIMITS, **fields: Any) -> Turn:
     """With the thresholds of its limits."""
     return make_turn(received, policy=policy, **fields).with_limits(limits)
-
-
-def head_of(received: Received, **fields: Any) -> Head:
-    """Of a turn by `turn_of`, once it is answered."""
-    return make_head(received.conversation, "scope", **fields)
 
 
 def make_situation(received: Received, policy: Policy = SUMMARIZING, **fields: Any) -> Situation:

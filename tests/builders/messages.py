@@ -32,6 +32,9 @@ _FRAMES = (
     ),
 )
 _JOINERS = (b",", b", ", b"\n,\t")
+REMINDER = "<system-reminder>x</system-reminder>"
+SERVER_CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]}
 
 
 def text_block(text: str, **fields: Any) -> JSON:
@@ -118,3 +121,11 @@ def bodies(draw: st.DrawFn, min_turns: int = 0, max_turns: int = 6) -> bytes:
 def read(body: bytes, tenant: str = "t") -> Received:
     """Reads the body with a new recognizer."""
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, MESSAGES, body)
+
+
+def user(*blocks: Any) -> JSON:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> JSON:
+    return {"role": "assistant", "content": list(blocks)}

@@ -7,7 +7,8 @@ from gateway.core.economy.rates import Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts
-from tests.builders.compaction import CompactionParts, head_of, receive, turn_of
+from tests.builders.compaction import CompactionParts, receive, turn_of
+from tests.decisions.parts import head_of
 
 _PROMPTS = Prompts(
     question="What did we do?",

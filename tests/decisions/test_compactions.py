@@ -25,7 +25,6 @@ from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
     compaction_parts,
-    head_of,
     make_cut,
     make_situation,
     receive,
@@ -36,6 +35,7 @@ from tests.builders.compaction import (
 from tests.builders.quotas import make_limited_tenant
 from tests.builders.state import look_for_marker, make_store
 from tests.decisions.builders import JSON, make_batch, make_pivot
+from tests.decisions.parts import head_of
 
 # 14 messages of users with 1,000 tokens each; above the soft threshold of a window of 16,000 tokens.
 _RECEIVED = receive(14)

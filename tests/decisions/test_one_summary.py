@@ -17,17 +17,16 @@ from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
     compaction_parts,
-    head_of,
     make_cut,
     make_situation,
     receive,
     refuse,
-    talk,
     turn_of,
 )
 from tests.builders.processes import RECEIVED, Process, processes
 from tests.builders.state import look_for_marker, make_store
-from tests.decisions.builders import make_pivot, render
+from tests.decisions.builders import make_pivot, render, talk
+from tests.decisions.parts import head_of
 from tests.toy.running import wait_until
 
 _LONGER = receive(16)

@@ -31,12 +31,11 @@ from tests.builders.compaction import (
     receive,
     refuse,
     say,
-    talk,
     turn_of,
 )
 from tests.builders.quotas import make_limited_tenant
 from tests.builders.riding import RIDDEN, RIDING, note_answer, turn_with
-from tests.decisions.builders import JSON, converse, make_head, make_pivot
+from tests.decisions.builders import JSON, converse, make_head, make_pivot, talk
 
 _RECEIVED = receive(4)
 _CUT = make_cut(5)

@@ -34,7 +34,19 @@ from gateway.wire.formats.registry import FORMATS
 from gateway.wire.request import message_key
 from gateway.wire.wire_format import WireFormat, parse_split_fingerprint
 from tests.builders.chat import read
-from tests.builders.messages import IMAGE, MARK, result, text_block, thought, use
+from tests.builders.messages import (
+    IMAGE,
+    MARK,
+    REMINDER,
+    SERVER_CALL,
+    SERVER_RESULT,
+    assistant,
+    result,
+    text_block,
+    thought,
+    use,
+    user,
+)
 from tests.decisions.builders import JSON, make_pivot, render, render_message, texts
 from tests.examples import examples
 from tests.wire.shapes import Shape, in_each_format
@@ -143,32 +155,19 @@ _OTHER_IN_CHAT: list[tuple[JSON, JSON]] = [
         {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"input": "y"}}]},
     ),
 ]
-_REMINDER = "<system-reminder>x</system-reminder>"
-_SERVER_CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
-_SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]}
-
-
-def user(*blocks: Any) -> JSON:
-    return {"role": "user", "content": list(blocks)}
-
-
-def assistant(*blocks: Any) -> JSON:
-    return {"role": "assistant", "content": list(blocks)}
-
-
 _SAME_IN_MESSAGES: list[tuple[JSON, JSON]] = [
     ({"role": "user", "content": "Look."}, user(text_block("Look."))),
     (user(text_block("Look.")), user(text_block("Look.", **MARK))),
     (user(text_block("Look.")), user(text_block("Lo"), text_block("ok."))),
-    (user(text_block("Look.")), user(text_block(f"{_REMINDER}\n"), text_block("Look."))),
-    (user(text_block("Look.")), user(text_block(f"Look.\n{_REMINDER}"))),
+    (user(text_block("Look.")), user(text_block(f"{REMINDER}\n"), text_block("Look."))),
+    (user(text_block("Look.")), user(text_block(f"Look.\n{REMINDER}"))),
     (user(text_block("Look.")), {**user(text_block("Look.")), "id": "m", "type": "message"}),
     (user(text_block("Look.")), user(text_block("Look.", citations=None))),
     (user(result()), user(result(**MARK))),
     (user(result()), user(result(content=[text_block("done")]))),
     (user(result()), user(result(content=[text_block("done", **MARK)]))),
     (user(result()), user(result(is_error=False))),
-    (user(result()), user(result(), text_block(_REMINDER))),
+    (user(result()), user(result(), text_block(REMINDER))),
     (user(IMAGE), user({**IMAGE, **MARK})),
     (assistant(use(a=1, b="é")), assistant({**use(b="é", a=1), **MARK})),
     (assistant(use()), assistant({**use(), "caller": {"type": "direct"}})),
@@ -187,15 +186,15 @@ _OTHER_IN_MESSAGES: list[tuple[JSON, JSON]] = [
     (user(result()), user(result(is_error=True))),
     (user(result()), user(result(content=[text_block("done"), IMAGE]))),
     (user(result()), user(result(), text_block("Go on."))),
-    (user(result()), user(result(content=f"done{_REMINDER}"))),
+    (user(result()), user(result(content=f"done{REMINDER}"))),
     (user(result("a"), result("b", "")), user(result("b"), result("a", ""))),
     (user(result(content="ab")), user(result(content="a"), text_block("b"))),
     *((assistant(use(a=1)), assistant(use(a=2))), (assistant(use(a=1)), assistant(use(a="1")))),
     *((assistant(use()), assistant(use("b"))), (assistant(use()), assistant(use(tool="peek")))),
     (assistant(use("a"), use("b")), assistant(use("b"), use("a"))),
-    (assistant(text_block("a")), assistant(text_block(f"{_REMINDER}a"))),
-    (assistant(_SERVER_CALL), assistant({**_SERVER_CALL, "input": {"query": "r"}})),
-    (assistant(_SERVER_CALL), assistant(_SERVER_CALL, _SERVER_RESULT)),
+    (assistant(text_block("a")), assistant(text_block(f"{REMINDER}a"))),
+    (assistant(SERVER_CALL), assistant({**SERVER_CALL, "input": {"query": "r"}})),
+    (assistant(SERVER_CALL), assistant(SERVER_CALL, SERVER_RESULT)),
     (assistant({"type": "new", "x": 1}), assistant({"type": "new", "x": 2})),
 ]
 _FUNCTION_CALL: JSON = {

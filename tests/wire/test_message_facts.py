@@ -16,7 +16,19 @@ from gateway.core.history.transcript import list_entries, render_transcript
 from gateway.wire.attachments import iter_words
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.structure import UNBOUNDED
-from tests.builders.messages import IMAGE, MARK, result, text_block, thought, use
+from tests.builders.messages import (
+    IMAGE,
+    MARK,
+    REMINDER,
+    SERVER_CALL,
+    SERVER_RESULT,
+    assistant,
+    result,
+    text_block,
+    thought,
+    use,
+    user,
+)
 from tests.builders.messages import read as read_messages
 from tests.builders.messages import render as render_messages
 from tests.builders.responses import read as read_responses
@@ -37,19 +49,6 @@ _CALLS: list[JSON] = [
 _ASSISTANT: JSON = {"role": "assistant", "content": "I look.", "tool_calls": _CALLS}
 _RESULT: JSON = {"role": "tool", "tool_call_id": "a", "content": "done"}
 _PICTURE: JSON = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-_REMINDER = "<system-reminder>x</system-reminder>"
-_SERVER_CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
-_SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": "u"}]}
-
-
-def user(*blocks: Any) -> JSON:
-    return {"role": "user", "content": list(blocks)}
-
-
-def assistant(*blocks: Any) -> JSON:
-    return {"role": "assistant", "content": list(blocks)}
-
-
 _CALL: JSON = {"type": "function_call", "call_id": "a", "name": "look", "arguments": '{"b": 1, "a": 2}'}
 _OUTPUT: JSON = {"type": "function_call_output", "call_id": "a", "output": "found"}
 _THOUGHT: JSON = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
@@ -65,10 +64,10 @@ _FACTS_IN_CHAT: Facts = [
     ({"role": "assistant", "tool_calls": [{"id": 7}]}, "assistant", "7:", (), False),
 ]
 _FACTS_IN_MESSAGES: Facts = [
-    (user(text_block(_REMINDER)), "user", "", (), False),
+    (user(text_block(REMINDER)), "user", "", (), False),
     (user(IMAGE), "user", "", (), True),
     (user(result("a"), result("b")), "tool", "", ("a", "b"), False),
-    (user(result(), text_block(_REMINDER)), "tool", "", ("a",), False),
+    (user(result(), text_block(REMINDER)), "tool", "", ("a",), False),
     (user(result(), text_block("Go on.")), "user", "", ("a",), False),
     (user(result(), IMAGE), "user", "", ("a",), True),
     (user(result(content=[IMAGE])), "tool", "", ("a",), True),
@@ -76,8 +75,8 @@ _FACTS_IN_MESSAGES: Facts = [
     ({"role": "system", "content": "Stay calm."}, "system", "", (), False),
     (assistant(use("a"), use("b", "skill")), "assistant", "a:look b:skill", (), False),
     (assistant(thought(), use("a")), "assistant", "a:look", (), False),
-    (assistant(_SERVER_CALL, _SERVER_RESULT), "assistant", "", (), True),
-    (assistant(_SERVER_CALL), "assistant", "", (), False),
+    (assistant(SERVER_CALL, SERVER_RESULT), "assistant", "", (), True),
+    (assistant(SERVER_CALL), "assistant", "", (), False),
     (assistant(_HOSTED), "assistant", "", (), False),
 ]
 _FACTS_IN_RESPONSES: Facts = [
@@ -311,7 +310,7 @@ _ENTRIES_IN_MESSAGES: list[tuple[JSON, Entry]] = [
         assistant({"type": "redacted_thinking", "data": "QUJD" * 10}),
         Entry("assistant", "", (), 0, media_tokens=8),
     ),
-    (assistant(_SERVER_CALL), Entry("assistant", "", (("web_search", '{"query":"q"}'),), 0)),
+    (assistant(SERVER_CALL), Entry("assistant", "", (("web_search", '{"query":"q"}'),), 0)),
     (
         assistant({"type": "web_search_tool_result", "content": [{"url": "u", "encrypted_content": _BLOB}]}),
         Entry("assistant", "", (), 1, "web_search_tool_result\nu", media_tokens=204),
