@@ -281,9 +281,9 @@ def test_a_stream_that_breaks_off_shows_nothing_of_a_search(shape: Shape, data: 
     body = shape.stream(replace(_SEARCH, delta_chars=3))
     size = data.draw(st.integers(0, len(body) - 40))
     stitched = stitch(shape, [body[:size]])
-    # An event without its end is read by no client.
-    whole = stitched.data.rpartition(b"\n\n")[0]
-    assert RECALL_TOOL.encode() not in whole and b"query" not in whole
+    # In Chat a call is held back by the event, and what comes of one without its end is read by no client.
+    shown = stitched.data.rpartition(b"\n\n")[0] if shape.name == "chat" else stitched.data
+    assert RECALL_TOOL.encode() not in shown and b"query" not in shown
     ends = (
         b"message_stop",
         b"response.completed",
