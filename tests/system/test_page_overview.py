@@ -9,7 +9,7 @@ from typing import Literal
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from tests.system.page import (
@@ -203,6 +203,28 @@ async def test_a_lost_connection_is_said_and_found_again(browser: Browser) -> No
             await expect(page.get_by_text("Live", exact=True)).to_be_visible()
             await expect(banner).to_have_count(0)
             await expect(rows_of(page)).to_have_count(2)
+
+
+async def test_what_happens_before_the_page_is_live_is_shown(browser: Browser) -> None:
+    """Another page that is live already gets the events of it."""
+    async with (
+        opened(browser) as (_, gateway, live),
+        looking(browser, gateway.admin_port) as page,
+    ):
+        released = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            await released.wait()
+            await route.continue_()
+
+        await page.route("**/events", hold)
+        await page.reload()
+        await expect(page.get_by_role("heading", name="Waiting for the first request")).to_be_visible()
+        await expect(page.get_by_text("Connecting")).to_be_visible()
+        await say(gateway, "one")
+        await expect(rows_of(live)).to_have_count(1)
+        released.set()
+        await expect(rows_of(page)).to_have_count(1)
 
 
 async def test_the_overview_is_accessible(browser: Browser) -> None:

@@ -44,18 +44,19 @@ export function useEvents(listener) {
   useEffect(() => feed.listen((event) => newest.current(event)), []);
 }
 
-/** "connecting", "live" or "lost"; `onBack` is called when a lost connection is live again. */
-export function useConnection(onBack) {
+/**
+ * "connecting", "live" or "lost"; `onLive` is called when it becomes live, also for the first time: what was loaded
+ * before that may lack what happened since, as no event told of it.
+ */
+export function useConnection(onLive) {
   const [state, setState] = useState(feed.state);
-  const newest = useRef(onBack);
-  newest.current = onBack;
+  const newest = useRef(onLive);
+  newest.current = onLive;
   useEffect(() => {
-    let before = feed.state;
     // It may have changed between the first drawing and now.
-    setState(before);
+    setState(feed.state);
     return feed.onState((next) => {
-      if (before === "lost" && next === "live") newest.current?.();
-      before = next;
+      if (next === "live") newest.current?.();
       setState(next);
     });
   }, []);

@@ -66,6 +66,8 @@ function useList(query) {
   const list = useLoaded((signal) => api.conversations(filter, signal), [JSON.stringify(query)]);
   const [isLoadingMore, setLoadingMore] = useState(false);
   const lookForNew = useThrottled(async () => {
+    // What is being loaded may be older than the event.
+    if (!list.data) return list.reload();
     try {
       const newest = await api.conversations(filter);
       list.update((data) => ({ ...data, conversations: mergeNewest(data.conversations, newest.conversations) }));
@@ -75,7 +77,8 @@ function useList(query) {
   }, ROWS_INTERVAL_MS);
 
   useEvents(({ name, data }) => {
-    if (name !== "activity" || !list.data) return;
+    if (name !== "activity") return;
+    if (!list.data) return lookForNew();
     const { rows, hasUnknown } = mergeRows(list.data.conversations, data.conversations);
     list.update((before) => ({ ...before, conversations: rows }));
     if (hasUnknown) lookForNew();
