@@ -166,10 +166,15 @@ class ActivityKeeper:
         stored = parse_activity(name, data) if data is not None else None
         own = entry.activity
         before = structs.replace(own.totals)
+        if own.totals != entry.stored_totals:
+            # Read again after a pause: another process may have added to it by then.
+            self._book.unsaved.add(identity)
         merged = own if stored is None else merge(stored, own, find_increment(own, entry.stored_totals))
         written = structs.replace(merged.totals)
         rendered = render_activity(merged)
-        if not await self._store.leases.write(lease, name, rendered, keep_seconds=self._keep_seconds):
+        if rendered != data and not await self._store.leases.write(
+            lease, name, rendered, keep_seconds=self._keep_seconds
+        ):
             self._book.unsaved.add(identity)
             return
         if self._book.find_entry(identity) is not entry:
