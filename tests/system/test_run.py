@@ -243,6 +243,8 @@ def in_terminal(program: str, folder: Path) -> Iterator[tuple[int, int]]:
     """`run` with a Python program, as the job of a terminal: its process group and the terminal."""
     process, terminal = pty.fork()
     if not process:  # pragma: no cover - another process
+        # A test run in the background ignores it, and so would the command.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.chdir(folder)
         words = [sys.executable, "-c", _JOB, *_COMMAND, "--", sys.executable, "-c", program]
         os.execve(sys.executable, words, make_environment())
