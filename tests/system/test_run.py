@@ -173,7 +173,8 @@ async def test_what_was_compacted_and_saved_is_said_in_one_line(tmp_path: Path) 
         long.stderr,
     )
     assert found is not None, long.stderr
-    assert int(found[1]) == len(toy.summaries) and float(found[2]) > 1
+    # One that the end of the command cut off is not counted.
+    assert len(toy.summaries) - int(found[1]) in (0, 1) and float(found[2]) > 1
     # Only of this run, though the store has the numbers of all.
     assert again.stderr == "refold: nothing was compacted in 1 request\n"
     assert (tmp_path / "store.log").exists()
