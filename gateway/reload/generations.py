@@ -34,11 +34,6 @@ class Generations:
         """True if no learning or compaction runs in the background."""
         return all(each.compaction.compactor.is_idle for each in self._list())
 
-    @property
-    def finishing(self) -> int:
-        """How many generations still serve requests, or compact, by settings that do not hold any more."""
-        return len(self._finishing)
-
     async def open(self) -> None:
         await self._current.generation.pipeline.relay.open()
 

@@ -105,10 +105,6 @@ class WorkerProcess:
     def hurry(self) -> None:
         self._link.send(HurryOrder())
 
-    def close_link(self) -> None:
-        """The worker takes it for the end of the supervisor."""
-        self._link.close()
-
     def kill(self) -> None:
         if self._process.returncode is None:
             self._process.kill()

@@ -31,7 +31,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Policy, Prompts, Summary
+from gateway.core.policy import Policy, Prompts
 from gateway.core.sizing.estimate import Calibration, Known
 from gateway.hooks import Hook, Hooks
 from gateway.limits.book import LimitsBook
@@ -63,8 +63,6 @@ from tests.store.clock import Clock
 
 PROMPTS = Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(dropped)")
 SUMMARIZING = Policy(prompts=PROMPTS)
-# Compactions under this policy call no model.
-DIGESTING = replace(SUMMARIZING, summary=Summary(method="digest"))
 LIMITS = Limits(context=16_000)
 
 

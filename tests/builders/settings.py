@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway.core.policy import Policy, Prompts
 from gateway.settings import Quota, Settings, SettingsError, TenantSettings, load_settings
 
 KEYED = "upstreams:\n  default:\n    base_url: https://x.example/v1\n    api_key: sk-up\n"
@@ -31,26 +30,6 @@ def assert_refused(folder: Path, text: str, line: int, expected: str) -> None:
     assert f"f.yaml:{line}: " in str(caught.value)
     assert expected in str(caught.value)
     assert "hunter2" not in str(caught.value)
-
-
-def without_prompts(policy: Policy) -> Policy:
-    """The numbers of a policy alone."""
-    return replace(policy, prompts=Prompts())
-
-
-def load_with_secrets(settings: Path, mounted: str, folder: Path) -> tuple[Settings, set[str]]:
-    """The settings of a file, and the names of the secrets that it reads from the folder `mounted`.
-
-    Each secret is a file in `folder` instead: `secret-` and its name.
-    """
-    text = settings.read_text("utf-8")
-    assert {place for place, _ in _SECRET.findall(text)} == {mounted}
-    names = {name for _, name in _SECRET.findall(text)}
-    for name in names:
-        (folder / name).write_text(f"secret-{name}\n")
-    copy = folder / "gateway.yaml"
-    copy.write_text(text.replace(mounted, str(folder)), "utf-8")
-    return load_settings(copy, {}), names
 
 
 def make_tenant(**changes: Any) -> TenantSettings:

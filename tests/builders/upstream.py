@@ -1,8 +1,7 @@
 """Settings of one upstream, and a client that sends requests to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from typing import Any, Final
 
 from multidict import CIMultiDict
@@ -76,14 +75,3 @@ class Requester:
         self.idle = make_idle_timeout(self.upstream)
         call = make_call(self.upstream, path, method=method, headers=headers, body=body)
         return await self.client.request(call, self.idle)
-
-
-@asynccontextmanager
-async def requesting(base_url: str, head_start: HeadStart = _HEAD_START) -> AsyncIterator[Requester]:
-    upstream = make_upstream(base_url)
-    client = UpstreamClient([upstream], head_start)
-    await client.open()
-    try:
-        yield Requester(client, upstream)
-    finally:
-        await client.close()

@@ -3,7 +3,6 @@
 Items are those of a dialect: the smallest units of a request that a client can recognize again.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,6 @@ from typing import Any
 from tests.toy.agent import Fact, Session, Shape
 from tests.toy.counting import TokenCounter, count_text
 from tests.toy.economics import fewest_summaries, hard_line, summary_budget
-from tests.toy.reply import read_events
 from tests.toy.running import Answer, Run
 from tests.toy.summarising import find_facts, read_output_limit
 from tests.toy.upstream import Seen
@@ -341,16 +339,6 @@ def check_numbers(row: Mapping[str, Any], run: Run, summaries: Sequence[Seen]) -
         assert row["output_tokens"] == told[-1]
         assert economics["output_tokens"] == sum(filter(None, told))
     assert economics["summary_calls"] == len(summaries)
-
-
-def read_reply_text(answer: Answer) -> str:
-    """All deltas or texts of a chat answer, joined."""
-    whole: Any = json.loads(answer.body) if answer.body[:1] == b"{" else None
-    if whole is not None:
-        return str(whole["choices"][0]["message"]["content"] or "")
-    events: list[Any] = read_events(answer.body)
-    deltas = [choice["delta"] for event in events for choice in event["choices"]]
-    return "".join(delta.get("content") or "" for delta in deltas)
 
 
 def read_headers(seen: Seen) -> Mapping[str, str]:

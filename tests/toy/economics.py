@@ -160,12 +160,6 @@ def summary_budget_trimmed(session: Session, counter: TokenCounter, window: int,
     return math.ceil(_BUDGET_RATIO * fewest_summaries_trimmed(session, counter, window, shape)) + 2
 
 
-def smallest_window(session: Session, counter: TokenCounter, shape: Shape = PLAIN) -> int:
-    """Below this window no cut between turns can help: floor, summary, the largest group, 1,024 of output."""
-    sizes = measure(session, counter, shape)
-    return sizes.floor_tokens + _SUMMARY_TOKENS + max(sizes.groups[:-1], default=0) + _MIN_OUTPUT_TOKENS
-
-
 def sent_with_opening(requests: Sequence[Request], session: Session, shape: Shape = PLAIN) -> Iterator[bool]:
     """For each outgoing request: does it begin with the leading block and the opening, unchanged?"""
     dialect = shape.dialect
