@@ -1,6 +1,5 @@
 """Settings from a text, as a file would have it."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ from gateway.settings import Quota, Settings, SettingsError, TenantSettings, loa
 KEYED = "upstreams:\n  default:\n    base_url: https://x.example/v1\n    api_key: sk-up\n"
 PLAIN = "upstreams:\n  default: {base_url: 'https://x.example/v1'}\n"
 TENANT = "tenants:\n  - name: a\n    keys: [k1]\n"
-
-
-_SECRET = re.compile(r"\$\{file:([^}]*)/([^}/]+)\}")
 
 
 def load_text(folder: Path, text: str, env: dict[str, str] | None = None, **options: str) -> Settings:
