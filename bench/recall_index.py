@@ -22,13 +22,15 @@ import httpx2 as httpx
 
 from bench.subject import Subject
 from bench.table import print_table, render_target
+from gateway.originals.archive import Removals
 from gateway.originals.batches import cut_batches
 from gateway.originals.index import OriginalsIndex
 from gateway.originals.index_file import IndexedMessage, add_messages
 from gateway.originals.index_files import IndexBounds, IndexFiles
 from gateway.originals.parts import read_parts
 from gateway.originals.search import Scope
-from gateway.store.memory import MemoryStore
+from gateway.store.blobs import make_blobs
+from gateway.store.sqlite import SqliteStore
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 _TAG: Final = "0" * 32
@@ -160,9 +162,10 @@ def _repeat(sessions: Sequence[list[bytes]]) -> Iterator[bytes]:
 
 async def _search(files: IndexFiles, sessions: Sequence[list[bytes]], conversations: int) -> list[Searched]:
     """Of questions, and of words that the sessions hold."""
-    store = MemoryStore()
+    store = SqliteStore(None)
     await store.open()
-    search = OriginalsIndex(store, files, 60.0, lambda: 1.0)
+    blobs = make_blobs(store, None, "original", max_bytes=1 << 20, keep_seconds=60.0)
+    search = OriginalsIndex(Removals(store, 60.0), blobs, files, 60.0, lambda: 1.0)
     rng = random.Random(1)
     words = [word for session in sessions for raw in session[:20] for word in raw.decode().split()]
     drawn = [" ".join(rng.sample(words, count)) for count in (1, 2, 4, 8, 16) for _ in range(4)]
@@ -173,6 +176,7 @@ async def _search(files: IndexFiles, sessions: Sequence[list[bytes]], conversati
         await search.search(_TAG, [Scope(f"c{number % conversations}")], query)
         times.append(Searched(time.perf_counter() - begun, time.process_time() - cpu_begun))
     await search.close()
+    await store.close()
     return times
 
 

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parse_arguments(arguments)
     from gateway.settings import SettingsError
-    from gateway.store import StoreError
+    from gateway.store.interface import StoreError
 
     try:
         status = _COMMANDS[options.command](options)
@@ -151,11 +151,11 @@ def _check(options: argparse.Namespace) -> int:
 
     from gateway.serving.serve import warn
     from gateway.settings import load_settings, render_summary
-    from gateway.store import open_store
+    from gateway.store.address import make_store
 
     settings = load_settings(Path(options.file), os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
-    open_store(settings.store)
+    make_store(settings.store)
     report = _make_report(settings, options.model, asks=False) if options.model is not None else None
     if options.json:
         _print_facts(settings, report)

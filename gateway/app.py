@@ -6,28 +6,27 @@ The data port answers `/healthz` and `/readyz` here; every other request goes to
 import asyncio
 import json
 import logging
+import socket
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gateway import __version__
-from gateway.bounds.descriptors import count_descriptors, find_fence, find_most_connections
-from gateway.bounds.loop_delay import sample_loop_delay
+from gateway.bounds.process import count_descriptors, find_fence, find_most_connections, sample_loop_delay
 from gateway.core.errors import Overloaded
-from gateway.downstream.bind_errors import describe_bind_error
-from gateway.downstream.gate import PortBounds
-from gateway.downstream.request import Request
-from gateway.downstream.response import Response, send_local_response, send_refusal
-from gateway.downstream.server import Server
-from gateway.downstream.shared_port import SharedPort
 from gateway.hooks import listen
+from gateway.http.failures import describe_loop
+from gateway.http.guard import PortBounds
+from gateway.http.ports import describe_bind_error
+from gateway.http.reply import Reply
+from gateway.http.request import Request
+from gateway.http.server import Server
 from gateway.reload.changes import check_change, find_change, log_change
 from gateway.reload.generations import Generations
 from gateway.reporting.events import Bus
 from gateway.settings import Bounds, Settings
-from gateway.store.stores import Stores
-from gateway.upgrade import upgrade_stores
-from gateway.upstream.loop_guard import describe_loop
 from gateway.wiring import Parts, build
 
 log = logging.getLogger("gateway.app")
@@ -39,9 +38,8 @@ SERVICE = "context-window-gateway"
 class WorkerPlace:
     """What the supervisor has opened for one of its workers."""
 
-    port: SharedPort
-    # None if each worker connects to the store itself.
-    stores: Stores | None
+    # They listen at the port of the gateway.
+    sockets: Sequence[socket.socket]
     # Where it shows its admin pages to the supervisor.
     admin_socket: Path
     # True for one worker of a gateway.
@@ -60,10 +58,7 @@ class Gateway:
         self._reloading = asyncio.Lock()
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
-        news = parts.foundation.state.news
-        news.listen("purge", self._forget)
-        news.listen("conversation", parts.foundation.forget_conversation)
-        news.listen("deleted", parts.foundation.forget_pivot)
+        parts.foundation.stores.state.subscribe(self)
 
     @property
     def port(self) -> int:
@@ -95,10 +90,23 @@ class Gateway:
         """True if no learning or compaction runs in the background."""
         return self.generations.is_idle
 
-    def _forget(self, tag: str, _: str) -> None:
-        """All of a tenant. What depends on the settings, and remembers tenants too, is built anew."""
-        self._parts.foundation.forget(tag)
-        task = asyncio.get_running_loop().create_task(self._build_anew())
+    def on_news(self, tag: str, text: str) -> None:
+        """Of the store: not for this."""
+
+    def on_purged(self, tag: str, group: str | None) -> None:
+        """A tenant or a conversation. What depends on the settings, and remembers tenants, is built anew."""
+        foundation = self._parts.foundation
+        if group is not None:
+            foundation.forget_conversation(tag, group)
+        else:
+            foundation.forget(tag)
+            self._spawn(self._build_anew())
+
+    def on_gap(self) -> None:
+        """News of the store were lost: not for this."""
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -176,14 +184,12 @@ class Gateway:
         exits.push_async_callback(foundation.stores.originals.close)
         exits.push_async_callback(foundation.stores.named.close)
         exits.push_async_callback(foundation.search.close)
+        exits.push_async_callback(foundation.stores.state.close)
         exits.push_async_callback(foundation.archive.finish)
-        exits.push_async_callback(foundation.stores.main.close)
+        exits.push_async_callback(foundation.named.finish)
         exits.push_async_callback(foundation.log_writer.finish)
         exits.push_async_callback(foundation.keeper.close)
         exits.push_async_callback(foundation.sessions.finish)
-        exits.callback(foundation.state.heads.flush)
-        if self._place is None:
-            await asyncio.to_thread(upgrade_stores, self._settings.store)
         await foundation.stores.open()
         foundation.keeper.start()
         foundation.search.start()
@@ -193,7 +199,7 @@ class Gateway:
 
     async def _open_network(self, exits: AsyncExitStack) -> None:
         foundation, current = self._parts.foundation, self._parts.current
-        exits.push_async_callback(foundation.client.aclose)
+        exits.push_async_callback(foundation.client.close)
         if foundation.tracer is not None:
             foundation.tracer.open()
             exits.push_async_callback(foundation.tracer.close)
@@ -204,7 +210,6 @@ class Gateway:
         if self._place is None:
             exits.push_async_callback(_cancel, asyncio.create_task(foundation.feed.run()))
         exits.push_async_callback(self.generations.close)
-        await self.generations.open()
 
     async def _listen(self, exits: AsyncExitStack) -> None:
         exits.push_async_callback(self._parts.admin.close)
@@ -214,7 +219,7 @@ class Gateway:
             await self._open_port()
         await self._parts.admin.open()
         if self._place is not None:
-            self._server.open_shared(self._place.port)
+            await self._server.open_sockets(self._place.sockets)
         if self._checks_upstreams:
             self.generations.check_upstreams()
 
@@ -233,17 +238,19 @@ class Gateway:
     async def _drain(self) -> None:
         await self._server.drain(self.generations.settings.drain_seconds)
 
-    async def _respond(self, request: Request) -> Response | None:
+    async def _respond(self, request: Request, reply: Reply) -> None:
         path = request.head.target
         if path == "/healthz":
-            return _send_status(request, 200, status="ok", service=SERVICE, version=__version__)
-        if path == "/readyz":
-            if self._server.is_draining:
-                return _send_status(request, 503, status="draining")
-            return _send_status(request, 200, status="ready")
-        if request.is_late:
-            return send_refusal(request, Overloaded("The gateway is shutting down; try again."))
-        return await self.generations.respond(request)
+            await _send_status(reply, 200, status="ok", service=SERVICE, version=__version__)
+        elif path == "/readyz":
+            is_draining = self._server.is_draining
+            await _send_status(
+                reply, 503 if is_draining else 200, status="draining" if is_draining else "ready"
+            )
+        elif request.is_late:
+            await reply.refuse(Overloaded("The gateway is shutting down; try again."))
+        else:
+            await self.generations.respond(request, reply)
 
 
 async def start_gateway(settings: Settings, place: WorkerPlace | None = None) -> Gateway:
@@ -251,7 +258,7 @@ async def start_gateway(settings: Settings, place: WorkerPlace | None = None) ->
 
     Raises StoreError for a store this build does not know, OSError for a port that is taken.
     """
-    parts = build(settings) if place is None else build(settings, place.stores, place.admin_socket)
+    parts = build(settings) if place is None else build(settings, admin_socket=place.admin_socket)
     gateway = Gateway(settings, parts, place)
     await gateway.start()
     return gateway
@@ -277,5 +284,5 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _send_status(request: Request, code: int, **facts: str) -> Response:
-    return send_local_response(request, code, json.dumps(facts).encode())
+async def _send_status(reply: Reply, code: int, **facts: str) -> None:
+    await reply.answer(code, json.dumps(facts).encode())

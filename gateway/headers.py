@@ -4,13 +4,13 @@ End-to-end headers pass unchanged. Hop-by-hop headers and `x-gateway-*` headers 
 has a key of its own, nothing passes that says who the caller is: no credential in any form, no choice of an
 account, no cookie. Knows nothing of bodies.
 
-Heads are rendered here because aiohttp writes text only: RFC 9110 §5.5 allows bytes in a value that are not
-valid text, and they must pass unchanged, too.
+Heads of responses are rendered here because aiohttp writes text only: RFC 9110 §5.5 allows bytes in a value
+that are not valid text, and they pass unchanged to clients.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Final
 from urllib.parse import SplitResult, unquote_plus, urlsplit
 
@@ -19,7 +19,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gateway.settings import UpstreamSettings, is_loopback
+from gateway.settings import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS, UpstreamSettings, is_loopback
 from gateway.wire.formats.registry import guess_format
 
 # Every header of the gateway's own stands here, except the label `x-gateway-session`, which
@@ -48,15 +48,15 @@ _HOP_BY_HOP: Final = frozenset(
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     }
 )
+# End-to-end headers that describe the caller's own request; they do not fit another one.
+_ABOUT_THE_REQUEST: Final = frozenset(
+    {
+        *("accept", "accept-encoding", "content-type", "content-encoding", "content-length", "host"),
+        *("idempotency-key", "x-idempotency-key", "if-match", "if-none-match", "range"),
+    }
+)
 # The gateway writes its own for the connection to the upstream.
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
-# Every form in which an API takes a credential: OpenAI and most others, Anthropic, Azure OpenAI, Google,
-# Azure API Management, Cloudflare AI Gateway. Google and Azure API Management take it in the query, too.
-_CREDENTIAL_HEADERS: Final = (
-    *("authorization", "x-api-key", "api-key", "x-goog-api-key"),
-    *("ocp-apim-subscription-key", "cf-aig-authorization"),
-)
-_CREDENTIAL_PARAMETERS: Final = ("key", "subscription-key")
 # The first forms were known before the others. A caller who uses these alone keeps the tenant id, under which
 # there is state on disk.
 _PLAIN_FORMS: Final = 4
@@ -67,7 +67,7 @@ _ACCOUNT_HEADERS: Final = (
 _COOKIE_HEADERS: Final = ("cookie", "cookie2")
 # These are the caller's, and never sent beside a key of the upstream.
 _CALLERS: Final = frozenset(
-    name.encode() for name in (*_CREDENTIAL_HEADERS, *_ACCOUNT_HEADERS, *_COOKIE_HEADERS)
+    name.encode() for name in (*CREDENTIAL_HEADERS, *_ACCOUNT_HEADERS, *_COOKIE_HEADERS)
 )
 _SET_COOKIES: Final = frozenset({b"set-cookie", b"set-cookie2"})
 # A value with one of these could end its line and begin another header (RFC 9110 §5.5).
@@ -75,6 +75,9 @@ _SET_COOKIES: Final = frozenset({b"set-cookie", b"set-cookie2"})
 _FETCH_SITE: Final = "Sec-Fetch-Site"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTROL_AS_SPACE: Final = bytes(0x20 if _CONTROL.match(chr(byte)) else byte for byte in range(256))
+
+_NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
+_CONNECTION_LENGTH: Final = len(b"connection")
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 # A header's name in lower case, and its whole line with the line's end.
@@ -100,7 +103,7 @@ def read_identity(headers: CIMultiDictProxy[str], target: str) -> Identity:
     """
     plain: list[str] = []
     named: list[tuple[str, str]] = []
-    for index, name in enumerate(_CREDENTIAL_HEADERS):
+    for index, name in enumerate(CREDENTIAL_HEADERS):
         values = headers.getall(name, ())
         if name.endswith("authorization"):
             values = [_strip_scheme(value) for value in values]
@@ -108,7 +111,7 @@ def read_identity(headers: CIMultiDictProxy[str], target: str) -> Identity:
             plain += filter(None, values)
         else:
             named += [(name, value) for value in values if value]
-    named += [pair for pair in _split_query(target) if pair[1] and pair[0] in _CREDENTIAL_PARAMETERS]
+    named += [pair for pair in _split_query(target) if pair[1] and pair[0] in CREDENTIAL_PARAMETERS]
     credentials = (*plain, *[value for _, value in named])
     others = _ACCOUNT_HEADERS if credentials else (*_ACCOUNT_HEADERS, *_COOKIE_HEADERS)
     named += [(name, value) for name in others for value in headers.getall(name, ()) if value]
@@ -121,7 +124,7 @@ def without_credential(target: str) -> str:
     if not mark:
         return target
     fields = query.split("&")
-    kept = [field for field in fields if _unquote(field.partition("=")[0]) not in _CREDENTIAL_PARAMETERS]
+    kept = [field for field in fields if _unquote(field.partition("=")[0]) not in CREDENTIAL_PARAMETERS]
     if len(kept) == len(fields):
         return target
     return f"{path}?{'&'.join(kept)}" if kept else path
@@ -216,13 +219,27 @@ class ResponseHead:
 
 def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
     """A head with the end-to-end headers of an upstream's response."""
-    dropped = _HOP_BY_HOP | _find_connection_options(raw)
+    beginnings = _choose_passing(tuple([name for name, _ in raw]), _find_connection_options(raw))
     fields = [
-        (lower, (b"%b: %b" % (name, value)).translate(_CONTROL_AS_SPACE) + b"\r\n")
-        for name, value in raw
-        if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
+        (passing[0], (passing[1] + value).translate(_CONTROL_AS_SPACE) + b"\r\n")
+        for passing, (_, value) in zip(beginnings, raw, strict=True)
+        if passing is not None
     ]
     return ResponseHead(status, reason, fields)
+
+
+@lru_cache(512)
+def _choose_passing(names: tuple[bytes, ...], options: frozenset[bytes]) -> Sequence[Field | None]:
+    """For each name, itself in lower case and how its line begins; None if it does not pass.
+
+    An upstream sends the same names again and again.
+    """
+    dropped = _HOP_BY_HOP | options
+    return [
+        None if lower in dropped or lower.startswith(_GATEWAY_PREFIX) else (lower, b"%b: " % name)
+        for name in names
+        for lower in (name.lower(),)
+    ]
 
 
 def without_cookies(raw: RawHeaders) -> RawHeaders:
@@ -238,36 +255,20 @@ def make_fields(headers: Mapping[str, str]) -> list[Field]:
 class UpstreamHead:
     """The head of a request to an upstream, shared between calls; it never changes.
 
-    target: path and query as they go out.
+    url: may hold secrets of the settings in its query.
     """
 
-    def __init__(self, method: str, url: URL, target: str, headers: CIMultiDict[str]) -> None:
+    def __init__(self, method: str, url: URL, headers: CIMultiDict[str]) -> None:
         self.method = method
         self.url = url
-        self.target = target
         self.headers = headers
-
-    @cached_property
-    def lines(self) -> bytes:
-        """Request line and header lines, without the lines that frame the body and without the empty line.
-
-        Raises ValueError for control characters.
-        """
-        host = self.url.host_port_subcomponent or ""
-        lines = [f"{self.method} {self.target} HTTP/1.1", f"{hdrs.HOST}: {host}"]
-        lines += [f"{name}: {value}" for name, value in self.headers.items()]
-        if any(map(_CONTROL.search, lines)):
-            raise ValueError("a control character in a request head")
-        return "\r\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
     @cached_property
     def without_encoding(self) -> "UpstreamHead":
         """The same head for a body without content encoding."""
         if hdrs.CONTENT_ENCODING not in self.headers:
             return self
-        headers = self.headers.copy()
-        headers.popall(hdrs.CONTENT_ENCODING)
-        return UpstreamHead(self.method, self.url, self.target, headers)
+        return self.with_headers({hdrs.CONTENT_ENCODING: None})
 
     @cached_property
     def asking_for_identity(self) -> "UpstreamHead":
@@ -281,44 +282,69 @@ class UpstreamHead:
             headers.popall(name, None)
             if value is not None:
                 headers[name] = value
-        return UpstreamHead(self.method, self.url, self.target, headers)
+        return UpstreamHead(self.method, self.url, headers)
 
     def with_header(self, name: str, value: str) -> "UpstreamHead":
         headers = self.headers.copy()
         headers[name] = value
-        return UpstreamHead(self.method, self.url, self.target, headers)
+        return UpstreamHead(self.method, self.url, headers)
 
 
 def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
-    """The end-to-end headers of a request, with the upstream's own credential if it has one.
+    """The end-to-end headers of a request, with the upstream's own credential if it has one, and with the
+    headers that its settings add.
 
-    Anthropic's paths take the credential as `x-api-key`, all others as a bearer token. A path of no format,
-    such as `/models`, is Anthropic's at an upstream that speaks Messages only.
+    Each name has the spelling that it has first: the library would keep only the last of two spellings.
     """
     key = upstream.api_key
     dropped = _NOT_FORWARDED | _find_connection_options(raw)
     if key is not None:
         dropped |= _CALLERS
-    headers = CIMultiDict(
-        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
-        for name, value in raw
-        if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
-    )
+    spellings: dict[bytes, str] = {}
+    headers: CIMultiDict[str] = CIMultiDict()
+    for name, value in raw:
+        lower = name.lower()
+        if lower not in dropped and not lower.startswith(_GATEWAY_PREFIX):
+            headers.add(spellings.setdefault(lower, _decode(name)), _decode(value))
     if key is not None:
-        secret = key.get_secret_value()
-        name = guess_format(path)
-        if name == "messages" or (name is None and upstream.formats == {"messages"}):
-            headers["x-api-key"] = secret
-        else:
-            headers["Authorization"] = f"Bearer {secret}"
+        form, credential = _make_credential(upstream, key.get_secret_value(), path)
+        headers[form] = credential
+    for added, secret in upstream.headers.items():
+        headers[added] = secret.get_secret_value()
     return headers
+
+
+def _make_credential(upstream: UpstreamSettings, key: str, path: str) -> tuple[str, str]:
+    """As `auth` says. Without it, Anthropic's paths take the credential as `x-api-key`, all others as a
+    bearer token; a path of no format, such as `/models`, is Anthropic's at an upstream that speaks Messages
+    only.
+    """
+    auth = upstream.auth
+    if auth is None:
+        name = guess_format(path)
+        is_anthropics = name == "messages" or (name is None and upstream.formats == {"messages"})
+        auth = "x-api-key" if is_anthropics else "bearer"
+    return ("Authorization", f"Bearer {key}") if auth == "bearer" else (auth, key)
+
+
+def _decode(text: bytes) -> str:
+    """What is not UTF-8 is read as Latin-1, and sent as UTF-8 (RFC 9110 §5.5 calls such bytes obsolete)."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
+
+
+def make_internal_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Those of a caller's end-to-end headers that may be sent with a call of the gateway itself."""
+    return [(name, value) for name, value in headers if name.lower() not in _ABOUT_THE_REQUEST]
 
 
 def _find_connection_options(raw: RawHeaders) -> frozenset[bytes]:
     """Names, in lower case, that the sender lists in `Connection` as hop-by-hop (RFC 9110 §7.6.1)."""
-    options: frozenset[bytes] = frozenset()
+    options = _NO_OPTIONS
     for name, value in raw:
-        if name.lower() == b"connection":
+        if len(name) == _CONNECTION_LENGTH and name.lower() == b"connection":
             options |= {option.strip() for option in value.lower().split(b",")}
     return options
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 from msgspec import structs
@@ -16,10 +17,10 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.entry import Entry
 from gateway.activity.increments import find_increment, merge
 from gateway.activity.record import ConversationActivity
-from gateway.activity.stored import KIND, name_record, parse_activity, render_activity
-from gateway.store import Store, StoreError
-from gateway.store.keys import make_key, make_tag
-from gateway.store.leases import Held, Lease
+from gateway.activity.stored import KIND, StoredActivity, restore_activity, store_activity
+from gateway.state.records import Kind, Records
+from gateway.store.interface import LATEST, HeldLease, Lease, Store, StoreError
+from gateway.store.keys import make_tag
 
 log = logging.getLogger("gateway.activity")
 
@@ -52,7 +53,8 @@ class ActivityKeeper:
         self._round_seconds = round_seconds
         self._pause_seconds = pause_seconds
         self._store = store
-        self._keep_seconds = keep_seconds
+        kind = Kind(name=KIND, type=StoredActivity, keep_seconds=keep_seconds)
+        self._records = Records(store, kind)
         self._clock = clock
         self._has_restored = False
         self._is_stopping = asyncio.Event()
@@ -80,10 +82,11 @@ class ActivityKeeper:
                 self._task.cancel()
 
     async def restore(self) -> None:
-        found = await self._store.scan(f"{KIND}:")
+        """Raises StoreError."""
+        found = await self._store.list(KIND)
         activities: list[ConversationActivity] = []
-        for place, (key, data) in enumerate(found):
-            activity = parse_activity(key, data)
+        for place, listed in enumerate(self._records.parse_listed(found)):
+            activity = restore_activity(listed.record)
             if activity is not None:
                 activities.append(activity)
             if place % _PARSED_RECORDS == 0:
@@ -109,8 +112,11 @@ class ActivityKeeper:
             await asyncio.sleep(0)
 
     async def _run(self) -> None:
-        await self.restore()
         while not self._is_stopping.is_set():
+            if not self._has_restored:
+                # A store that is away is asked again. What is new here is added to what it has then.
+                with suppress(StoreError):
+                    await self.restore()
             try:
                 async with asyncio.timeout(self._round_seconds):
                     await self._is_stopping.wait()
@@ -139,31 +145,26 @@ class ActivityKeeper:
 
     async def _save(self, entry: Entry) -> None:
         """Raises StoreError."""
-        if self._has_restored and not self._store.is_shared:
-            activity = entry.activity
-            name = name_record(activity.owner, activity.id)
-            self._store.write(name, render_activity(activity), keep_seconds=self._keep_seconds)
-            entry.note_stored(activity.totals)
-            return
         owner, identity = entry.activity.owner, entry.activity.id
-        lease = await self._store.leases.claim(
-            make_key(make_tag(owner), "lease", f"{KIND}.{identity}"), (), keep_seconds=_LEASE_SECONDS
-        )
-        if isinstance(lease, Held) or lease.fence == 0:
+        if self._has_restored and not self._store.is_shared:
+            self._records.put(owner, identity, store_activity(entry.activity), group=identity)
+            entry.note_stored(entry.activity.totals)
+            return
+        lease = await self._store.claim(make_tag(owner), f"{KIND}.{identity}", ttl=_LEASE_SECONDS)
+        if isinstance(lease, HeldLease) or lease.is_alone:
             # Another process writes it now, or the store is away.
             self._book.unsaved.add(identity)
             return
         try:
             await self._add(entry, lease)
         finally:
-            await self._store.leases.release(lease)
+            self._store.release(lease)
 
     async def _add(self, entry: Entry, lease: Lease) -> None:
         """Adds what is new to the record in the store. Raises StoreError."""
         owner, identity = entry.activity.owner, entry.activity.id
-        name = name_record(owner, identity)
-        data = await self._store.read(name)
-        stored = parse_activity(name, data) if data is not None else None
+        found = await self._load(owner, identity)
+        stored = restore_activity(found) if found is not None else None
         own = entry.activity
         before = structs.replace(own.totals)
         if own.totals != entry.stored_totals:
@@ -171,41 +172,52 @@ class ActivityKeeper:
             self._book.unsaved.add(identity)
         merged = own if stored is None else merge(stored, own, find_increment(own, entry.stored_totals))
         written = structs.replace(merged.totals)
-        rendered = render_activity(merged)
-        if rendered != data and not await self._store.leases.write(
-            lease, name, rendered, keep_seconds=self._keep_seconds
-        ):
+        record = store_activity(merged)
+        if record != found and not await self._write(record, lease):
             self._book.unsaved.add(identity)
             return
         if self._book.find_entry(identity) is not entry:
             # It was deleted meanwhile.
-            self._store.delete(name)
+            self._records.drop(owner, identity)
             return
         if stored is not None:
             # What has come while it was written was added to the old one.
             entry.go_on(merge(merged, entry.activity, find_increment(entry.activity, before)))
         entry.note_stored(written)
 
+    async def _load(self, owner: str, identity: str) -> StoredActivity | None:
+        """Raises StoreError."""
+        found = await self._records.get(owner, (identity,), wait=LATEST)
+        return found.record if found is not None else None
+
+    async def _write(self, record: StoredActivity, lease: Lease) -> bool:
+        """False if the lease was lost. Raises StoreError."""
+        stored = await self._records.put_durable(
+            record.owner, record.id, record, group=record.id, lease=lease
+        )
+        return stored is not None
+
     async def _drop(self) -> None:
         """Deletes the records of those that made room, unless another process has seen them since."""
         dropped, self._dropped[:] = [*self._dropped], []
         for entry in dropped:
             activity = entry.activity
-            name = name_record(activity.owner, activity.id)
             if self._book.find_entry(activity.id) is not None:
                 continue
-            data = await self._store.read(name) if self._store.is_shared else None
-            stored = parse_activity(name, data) if data is not None else None
+            try:
+                stored = await self._load(activity.owner, activity.id) if self._store.is_shared else None
+            except StoreError:
+                # It goes with its time.
+                continue
             if stored is None or stored.seen_seconds <= activity.seen_seconds:
-                self._store.delete(name)
+                self._records.drop(activity.owner, activity.id)
 
     def _note_dropped(self, entry: Entry) -> None:
         if entry.is_stored:
             self._dropped.append(entry)
 
     def _delete(self, entry: Entry) -> None:
-        activity = entry.activity
-        self._store.delete(name_record(activity.owner, activity.id))
+        self._records.drop(entry.activity.owner, entry.activity.id)
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:

@@ -1,32 +1,22 @@
-"""The record of one conversation as bytes, and back."""
+"""The record of one conversation as it is stored, and back."""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
-from msgspec import structs
 
 from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, RequestSpan
 from gateway.activity.unshortened import Unshortened
 from gateway.core.compaction.plan import PlanName
 from gateway.core.history.purpose import Purpose
-from gateway.store.keys import find_tag, make_key, make_tag
 
-# It sorts before all other kinds: scans for those do not pass it.
 KIND: Final = "activity"
 
 
-class StoredTotals(Totals, kw_only=True):
-    """With what the version before this one passes over: it reads no record with a field of its own."""
+class StoredActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of ConversationActivity, and the points of its series packed."""
 
-    unshortened: Unshortened = Unshortened()
-
-
-class StoredActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of ConversationActivity, and the points of its series in base64."""
-
-    version: Literal[1] = 1
     owner: str
     id: str
     parent: str | None
@@ -45,45 +35,33 @@ class StoredActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batches: tuple[str, ...]
     messages: int
     scope: str
-    totals: StoredTotals
+    totals: Totals
     start_seconds: float
     points: bytes
     spans: Sequence[RequestSpan]
     summaries: list[SummaryNote]
+    unshortened: Unshortened = Unshortened()
 
 
 _SHARED_FIELDS: Final = [
-    name
-    for name in ConversationActivity.__struct_fields__
-    if name in StoredActivity.__struct_fields__ and name != "totals"
+    name for name in ConversationActivity.__struct_fields__ if name in StoredActivity.__struct_fields__
 ]
-_decoder: Final = msgspec.json.Decoder(StoredActivity)
 
 
-def name_record(owner: str, conversation_id: str) -> str:
-    """The key of the store that it is under."""
-    return make_key(make_tag(owner), KIND, conversation_id)
-
-
-def render_activity(activity: ConversationActivity) -> bytes:
+def store_activity(activity: ConversationActivity) -> StoredActivity:
+    """It shares the totals and the notes: encode it before the activity changes."""
     series = activity.series
     shared = {name: getattr(activity, name) for name in _SHARED_FIELDS}
-    totals = StoredTotals(**structs.asdict(activity.totals), unshortened=activity.unshortened)
-    stored = StoredActivity(
-        **shared, totals=totals, start_seconds=series.start_seconds, points=series.pack(), spans=series.spans
+    return StoredActivity(
+        **shared, start_seconds=series.start_seconds, points=series.pack(), spans=series.spans
     )
-    return msgspec.json.encode(stored)
 
 
-def parse_activity(key: str, data: bytes) -> ConversationActivity | None:
-    """None if it is damaged, has another version, or belongs under another key."""
+def restore_activity(stored: StoredActivity) -> ConversationActivity | None:
+    """None if its series is damaged."""
     try:
-        stored = _decoder.decode(data)
         series = PointSeries.unpack(stored.start_seconds, stored.points, stored.spans)
-    except (ValueError, RecursionError):
-        return None
-    if find_tag(key) != make_tag(stored.owner) or key != name_record(stored.owner, stored.id):
+    except ValueError:
         return None
     shared = {name: getattr(stored, name) for name in _SHARED_FIELDS}
-    totals = Totals(**{name: getattr(stored.totals, name) for name in Totals.__struct_fields__})
-    return ConversationActivity(**shared, totals=totals, series=series, unshortened=stored.totals.unshortened)
+    return ConversationActivity(**shared, series=series)

@@ -10,7 +10,7 @@ from gateway.activity.series import PrefixChange
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionReason, CompactionTrigger, SummaryKind
 from gateway.originals.removed import RemovalKind
-from gateway.purge.stored import PurgeCount
+from gateway.purge import PurgeCount
 from gateway.settings import FormatName
 from gateway.wire.arrays import Fate, SentKind
 

@@ -31,11 +31,10 @@ class HistoryPages:
     async def list_log(self, request: web.Request) -> LogPage:
         identity = request.match_info["id"]
         tag = await self._find_tag(identity)
-        log = await self._log.load(tag, identity) if tag is not None else None
-        if log is None and self._book.find(identity) is None:
+        log = await self._log.load(tag, identity) if tag is not None else ()
+        if not log and self._book.find(identity) is None:
             raise unknown_conversation()
-        entries = reversed(log.entries) if log is not None else ()
-        return LogPage(id=identity, log=[_describe_entry(entry) for entry in entries])
+        return LogPage(id=identity, log=[_describe_entry(entry) for entry in reversed(log)])
 
     async def list_originals(self, request: web.Request) -> OriginalList:
         identity, query = request.match_info["id"], read_query(request, OriginalsQuery)

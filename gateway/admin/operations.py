@@ -26,7 +26,7 @@ from gateway.admin.answers import (
 )
 from gateway.admin.session_answers import DiffPage, SessionForm, SessionPage
 from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
-from gateway.purge.stored import PurgeCount
+from gateway.purge import PurgeCount
 
 PREFIXES: Final = ("/api/v1", "/api")
 _PURGE: Final = "/tenants/purge"

@@ -44,10 +44,10 @@ from gateway.conversations.registry import Registry
 from gateway.core.history.head import Head
 from gateway.originals.archive import OriginalsArchive
 from gateway.originals.search import OriginalsSearch
-from gateway.purge.stored import PurgeCount
+from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
-from gateway.store import StoreError
+from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
 # Some 3 ms of the event loop.

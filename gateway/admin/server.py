@@ -15,10 +15,10 @@ from aiohttp import web
 
 from gateway.admin.page_files import PageFiles
 from gateway.admin.problems import respond_problem
-from gateway.downstream.bind_errors import describe_bind_error
-from gateway.downstream.connection import ClientConnection
-from gateway.downstream.gate import Gate, PortBounds
 from gateway.headers import has_same_origin, is_from_other_page, names_loopback
+from gateway.http.guard import Gate, Guard, PortBounds
+from gateway.http.ports import describe_bind_error
+from gateway.http.server import find_guard, make_library_options
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
@@ -69,15 +69,18 @@ class AdminServer:
             [*map(self._detach, routes), *self._files.routes(), web.get(_HEALTH, _show_health)]
         )
         self._runner = web.AppRunner(
-            application, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS, handler_cancellation=True
+            application,
+            handle_signals=False,
+            shutdown_timeout=_CLOSE_SECONDS,
+            **make_library_options(self._gate.bounds),
         )
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
         loop, settings = asyncio.get_running_loop(), self._settings
-        make_connection = partial(ClientConnection, server, self._gate)
+        make_guard = partial(Guard, server, self._gate)
         try:
-            self._listener = await loop.create_server(make_connection, settings.host, settings.port)
+            self._listener = await loop.create_server(make_guard, settings.host, settings.port)
         except OSError as error:
             reason = describe_bind_error(self._settings.host, self._settings.port, error, "--admin-port")
             log.warning("admin port not opened: %s", reason)
@@ -107,14 +110,18 @@ class AdminServer:
     @web.middleware
     async def _serve(self, request: web.Request, handler: Page) -> web.StreamResponse:
         """Tells the connection what of its bytes is a body."""
-        connection = request.protocol
-        assert isinstance(connection, ClientConnection)
+        guard = find_guard(request)
+        if guard is None:
+            return respond_problem(400, "the client has gone")
         content = request.content if request.body_exists else None
-        connection.begin(content, request.content_length, lambda _: connection.force_close())
+        guard.begin(content, request.content_length, lambda _: guard.close())
         try:
-            return await self._guard(request, handler)
+            response = await self._guard(request, handler)
+            if guard.closes:
+                response.force_close()
+            return response
         finally:
-            connection.end(is_last=False)
+            guard.end(is_last=False)
 
     async def _guard(self, request: web.Request, handler: Page) -> web.StreamResponse:
         if not (self._has_own_host(request) and has_same_origin(request.headers)):

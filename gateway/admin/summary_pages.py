@@ -1,6 +1,8 @@
 """The summaries of a conversation: read, edited, restored; and the end of a conversation."""
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
@@ -20,11 +22,11 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.versions import SummaryVersion, read_version
-from gateway.store import StoreError
+from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
 _HEX: Final = re.compile(r"[0-9a-f]{1,64}")
-_STATUSES: Final = {"outdated": 409, "not in use": 409, "unknown version": 404, "flawed": 422}
+_STATUSES: Final = {"outdated": 409, "not in use": 409, "busy": 409, "unknown version": 404, "flawed": 422}
 
 
 class SummaryPages:
@@ -102,8 +104,11 @@ class SummaryPages:
         self, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
     ) -> SummaryRow:
         pivot = await self._sources.pivots.load(known.owner, note.key)
-        earlier = await self._sources.edits.load_versions(known.owner, note.key)
-        versions = [*earlier.versions, *([read_version(pivot)] if pivot is not None else [])]
+        earlier: Sequence[SummaryVersion] = ()
+        # While the store is away, the one in use is shown.
+        with suppress(StoreError):
+            earlier = (await self._sources.edits.load_versions(known.owner, note.key)).versions
+        versions = [*earlier, *([read_version(pivot)] if pivot is not None else [])]
         state = _find_state(known, note)
         newest, shown = pivot or note, pivot if shows_texts else None
         return SummaryRow(

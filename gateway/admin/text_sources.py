@@ -13,7 +13,7 @@ from gateway.admin.history_pages import unknown_conversation
 from gateway.admin.texts import TextAccess
 from gateway.compaction.summary_editor import SummaryEditor
 from gateway.conversations.registry import NewestRequest, Registry
-from gateway.purge.stored import PurgeCount
+from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.sessions.diffs import DiffStore
 from gateway.sessions.keeper import SessionKeeper

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.admin.server import Pages
 from gateway.admin.worker_stream import WorkerStream
-from gateway.downstream.library_log import make_library_log
+from gateway.http.server import make_library_log
 from gateway.settings import Admin
 
 _CLOSE_SECONDS: Final = 0.1

@@ -7,18 +7,19 @@ nothing of what it runs. A function given to it must not touch what the event lo
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from gateway.bounds.fair_queue import FairQueue
 from gateway.core.errors import Overloaded
 
 P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 # The largest work of each thread. Most requests are below the first. The second is what fills a window of a
 # million tokens. Three threads hold up the event loop little more than one, because only one at a time
@@ -32,6 +33,49 @@ _TURN_SECONDS: Final = 0.05
 
 # Work that pauses wherever it may be interrupted, and returns its result at the end.
 Steps = Generator[None, None, T]
+
+
+class FairQueue(Generic[H]):
+    """What waits for its turn: first come first served for each owner, and owners take turns.
+
+    No item may wait twice. owner: the id of a tenant.
+    """
+
+    def __init__(self) -> None:
+        # The owner whose turn is next comes first. Its items are in a dictionary, to drop any at once.
+        self._owners: OrderedDict[str, dict[H, None]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def count(self, owner: str) -> int:
+        return len(self._owners.get(owner, ()))
+
+    def put(self, owner: str, item: H) -> None:
+        self._owners.setdefault(owner, {})[item] = None
+        self._size += 1
+
+    def take(self, excluded: Collection[str] = ()) -> H | None:
+        """The next item of an owner that is not excluded. None if there is none."""
+        owner = next((owner for owner in self._owners if owner not in excluded), None)
+        if owner is None:
+            return None
+        item = next(iter(self._owners[owner]))
+        self._owners.move_to_end(owner)
+        self.drop(owner, item)
+        return item
+
+    def drop(self, owner: str, item: H) -> bool:
+        """Forgets an item. False if it does not wait here."""
+        items = self._owners.get(owner, {})
+        if item not in items:
+            return False
+        del items[item]
+        self._size -= 1
+        if not items:
+            del self._owners[owner]
+        return True
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,7 +8,8 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,20 +19,19 @@ from gateway.command_line.model_money import describe_economy, describe_price, l
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Policy
+from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings
-from gateway.state.calibrations import LEARNED_PREFIX, Calibrations
-from gateway.state.news import StateNews
-from gateway.state.record_cache import Storage
-from gateway.state.records import find_owner
-from gateway.store import find_directory
-from gateway.store.memory import MemoryStore
+from gateway.state import make_state, make_storage
+from gateway.state.kinds import LEARNED
+from gateway.store.address import find_folder
+from gateway.store.interface import ListedRecord
 from gateway.store.snapshot import read_snapshot
+from gateway.store.sqlite import SqliteStore
 from gateway.tenants import Policies, Tenant, list_tenants
-from gateway.upstream.internal_client import open_client
 
 _SHOWN_FAMILIES: Final = 14
 _SHOWN_NEAREST: Final = 4
@@ -76,24 +76,26 @@ class _Knowledge:
 
 async def describe_model(settings: Settings, model: str, *, asks: bool = False) -> ModelReport:
     """asks: whether the upstreams are asked for their lists, with their own keys or with none."""
-    known = await _gather(settings)
-    if asks:
-        await _ask(known, model)
-    # Upstreams of which the same is known are shown together.
-    places: dict[tuple[str, ...], list[str]] = {}
-    found, facts = [], []
-    for upstream in settings.upstreams:
-        served = ServedModel(_NOBODY, upstream, model)
-        found.append(await known.book.load(served))
-        facts.append(_list_facts(known, served, found[-1]))
-        lines = [*_describe(known, served, found[-1]), *await _describe_tenants(known, served)]
-        places.setdefault(tuple(lines), []).append(upstream)
-    text = []
-    for lines_of_some, names in places.items():
-        text += [model if len(places) == 1 else f"{model} at {', '.join(names)}", *lines_of_some]
-    is_known = all(limits.context or limits.input for limits in found)
-    text += [_NOTE] if is_known else _list_advice(known, model, asks=asks)
-    return ModelReport("\n".join(text), is_known, {"model": model, "is_known": is_known, "upstreams": facts})
+    async with _gather(settings) as known:
+        if asks:
+            await _ask(known, model)
+        # Upstreams of which the same is known are shown together.
+        places: dict[tuple[str, ...], list[str]] = {}
+        found, facts = [], []
+        for upstream in settings.upstreams:
+            served = ServedModel(_NOBODY, upstream, model)
+            found.append(await known.book.load(served))
+            facts.append(_list_facts(known, served, found[-1]))
+            lines = [*_describe(known, served, found[-1]), *await _describe_tenants(known, served)]
+            places.setdefault(tuple(lines), []).append(upstream)
+        text = []
+        for lines_of_some, names in places.items():
+            text += [model if len(places) == 1 else f"{model} at {', '.join(names)}", *lines_of_some]
+        is_known = all(limits.context or limits.input for limits in found)
+        text += [_NOTE] if is_known else _list_advice(known, model, asks=asks)
+        return ModelReport(
+            "\n".join(text), is_known, {"model": model, "is_known": is_known, "upstreams": facts}
+        )
 
 
 def list_sources(settings: Settings) -> dict[str, Any]:
@@ -126,30 +128,33 @@ def describe_sources(settings: Settings) -> str:
     )
 
 
-async def _gather(settings: Settings) -> _Knowledge:
-    store = MemoryStore()
+@asynccontextmanager
+async def _gather(settings: Settings) -> AsyncIterator[_Knowledge]:
+    store = SqliteStore(None)
     await store.open()
-    records = _read_learned(settings)
-    for key, data in records:
-        store.write(key, data, keep_seconds=settings.retention.seconds)
-    storage = Storage(
-        store=store, keep_seconds=settings.retention.seconds, max_bytes=settings.cache.records_bytes
-    )
+    storage = make_storage(store, settings.retention.seconds, settings.cache.records_bytes)
+    learned = _read_learned(settings)
+    for key, group, value in learned:
+        store.put(key, value, settings.retention.seconds, group=group)
+    owners = {each.record.owner for each in storage.records.learned.parse_listed(learned)}
     table = ModelTable.load()
-    book = LimitsBook(settings, ModelLists(), table, Calibrations(storage, StateNews(store.news)))
-    owners = {owner for _, data in records if (owner := find_owner(data)) is not None}
+    book = LimitsBook(settings, ModelLists(), table, make_state(storage).calibrations)
     rules = {tenant.id: tenant.rules for tenant in list_tenants(settings) if tenant.rules}
     prices = make_price_list(settings, load_price_table())
-    return _Knowledge(settings, book, table, sorted(owners), rules, prices)
+    try:
+        yield _Knowledge(settings, book, table, sorted(owners), rules, prices)
+    finally:
+        await store.close()
 
 
-def _read_learned(settings: Settings) -> list[tuple[str, bytes]]:
-    directory = find_directory(settings.store)
-    return read_snapshot(directory, f"{LEARNED_PREFIX}:") if directory is not None else []
+def _read_learned(settings: Settings) -> list[ListedRecord]:
+    """What a gateway has learned. A command only looks at it."""
+    folder = find_folder(settings.store)
+    return read_snapshot(folder, LEARNED) if folder is not None else []
 
 
 async def _ask(known: _Knowledge, model: str) -> None:
-    async with open_client() as client:
+    async with Client() as client:
         discovery = Discovery(known.book, client)
         for upstream in known.settings.upstreams.values():
             discovery.notice(_NOBODY, upstream, model, ())

@@ -8,8 +8,7 @@ import threading
 from types import TracebackType
 from typing import Final
 
-from gateway.bounds.allocator import return_freed_memory
-from gateway.bounds.descriptors import raise_limit
+from gateway.bounds.process import raise_limit, return_freed_memory
 from gateway.logs.render import JsonFormatter, make_text_formatter
 from gateway.settings import Log
 

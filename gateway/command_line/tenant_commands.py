@@ -1,7 +1,7 @@
 """`refold tenants`: lists the tenants of the settings, and deletes everything of one of them.
 
-A gateway that uses a store on disk, or in memory, is asked at its admin port: it forgets the tenant and
-deletes. Where no gateway runs, this process does it. On Redis this process deletes and tells all gateways.
+This process deletes in the store, which tells all gateways that use it. A gateway with its state in memory is
+asked at its admin port.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import http.client
 import re
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -18,19 +17,17 @@ import msgspec
 from gateway.admin.operations import PURGE_PATH
 from gateway.command_line.health import choose_loopback
 from gateway.command_line.options import load_chosen_settings
+from gateway.originals.archive import Removals
 from gateway.originals.index import make_index
-from gateway.purge.live import LivePurge
-from gateway.purge.stored import PurgeCount
+from gateway.purge import Purge, PurgeCount
 from gateway.settings import Settings
 from gateway.settings.violations import find_nearest
-from gateway.state.news import StateNews
-from gateway.store import StoreError, find_directory
+from gateway.store.address import find_folder
+from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
-from gateway.store.ownership import ShareLock
-from gateway.store.redis.address import is_redis
-from gateway.store.stores import make_stores
+from gateway.store.redis_address import is_redis
+from gateway.store.stores import StoreBounds, make_stores
 from gateway.tenants import make_tenant_id
-from gateway.upgrade import upgrade_stores
 
 # A large store is written anew.
 _ANSWER_SECONDS: Final = 600.0
@@ -109,34 +106,26 @@ def _describe_question(name: str) -> str:
 
 def _purge(settings: Settings, tag: str) -> PurgeCount:
     """Raises StoreError and NoGateway."""
-    if is_redis(settings.store):
-        return asyncio.run(_purge_stores(settings, tag))
-    directory = find_directory(settings.store)
-    if directory is None or not _is_free(directory):
+    folder = find_folder(settings.store)
+    if folder is None and not is_redis(settings.store):
         return _ask_gateway(settings, tag)
-    if not directory.exists():
+    if folder is not None and not folder.exists():
         return PurgeCount()
-    upgrade_stores(settings.store)
     return asyncio.run(_purge_stores(settings, tag))
-
-
-def _is_free(directory: Path) -> bool:
-    """Whether no gateway uses the store."""
-    lock = ShareLock(directory)
-    is_free = lock.take()
-    lock.release()
-    return is_free
 
 
 async def _purge_stores(settings: Settings, tag: str) -> PurgeCount:
     retention = settings.retention
-    stores = make_stores(
-        settings.store, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
+    bounds = StoreBounds(
+        originals_bytes=retention.originals_bytes,
+        named_bytes=retention.named_bytes,
+        keep_seconds=retention.seconds,
     )
+    stores = make_stores(settings.store, bounds)
     await stores.open()
     try:
-        search = make_index(settings, stores.originals)
-        return await LivePurge(stores, StateNews(stores.main.news), search).run(tag)
+        removals = Removals(stores.state, retention.seconds)
+        return await Purge(stores, make_index(settings, removals, stores.originals)).run(tag)
     finally:
         await stores.close()
 

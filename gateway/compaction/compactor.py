@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from gateway.bounds.memory_budget import MemoryBudget, Share
-from gateway.bounds.slots import Place
+from gateway.bounds.background import Place
+from gateway.bounds.memory import MemoryBudget, Share
 from gateway.compaction.answered_heads import make_head, name_prefix
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.leadership import Leadership, Wanted
@@ -41,8 +41,8 @@ from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
-from gateway.state.records import Marker
-from gateway.store import StoreError
+from gateway.state.kinds import Marker
+from gateway.store.interface import StoreError
 
 log = logging.getLogger("gateway.compactor")
 
@@ -134,7 +134,8 @@ class Compactor:
     async def _save_prefix(self, plan: Plan, head: Head) -> None:
         try:
             if plan.new_batch is not None:
-                await self._state.pivots.save_batch_durably(plan.new_batch)
+                batch = replace(plan.new_batch, conversation=head.conversation)
+                await self._state.pivots.save_batch_durably(batch)
             await self._state.pivots.secure(plan.pivot, plan.batches)
             await self._state.recalls.secure(plan.recalls)
             await self._state.heads.save_durably(head)
@@ -156,7 +157,8 @@ class Compactor:
         self._job.limiter.note_response(turn, needs_compaction=needs_compaction)
         is_worth_saving = self._save_head(turn, head)
         if plan.new_batch is not None:
-            self._state.pivots.save_batch(plan.new_batch)
+            batch = replace(plan.new_batch, conversation=turn.conversation_id)
+            self._state.pivots.save_batch(batch)
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_worth_saving:
             self._state.pivots.refresh(plan.pivot, plan.batches)
@@ -185,7 +187,9 @@ class Compactor:
 
     def _may_start(self, turn: Turn) -> bool:
         """Whether a compaction that no client waits for has a place. The next response decides again."""
-        return not (self._job.slots.is_crowded(turn.owner) or self._job.limiter.is_limited(turn))
+        is_held_back = self._job.slots.is_crowded(turn.owner) or self._job.limiter.is_limited(turn)
+        # A summary may be there already.
+        return not (is_held_back or turn.is_unsure)
 
     def _secure_again(self, plan: Plan) -> None:
         """A shared store may have lost meanwhile what the request was sent with."""
@@ -219,7 +223,11 @@ class Compactor:
         matters = matters and not self._job.limiter.is_limited(turn)
         soft_tokens = turn.thresholds.soft if turn.thresholds is not None else 0
         is_worth_saving = matters and self._state.heads.is_worth_saving(head, soft_tokens)
-        if is_worth_saving:
+        if turn.is_unsure:
+            # The store may have a summary that this head does not name.
+            is_worth_saving = False
+            self._state.heads.hold_unsure(head)
+        elif is_worth_saving:
             self._state.heads.save(head)
         elif matters:
             self._state.heads.hold_step(head)

@@ -6,7 +6,7 @@ failures of its own calls: a summarizer that does not respond is tried by each o
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +29,8 @@ from gateway.core.history.pivot import Pivot
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
-from gateway.store import StoreError
+from gateway.state.single import LeaseLost, Work
+from gateway.store.interface import Lease, StoreError, Unusable
 
 _BREAKERS_BYTES: Final = 1 << 18
 _BREAKER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
@@ -39,8 +40,6 @@ NOT_STORED: Final = Rejected("store", is_summarizer_fault=False)
 LOST: Final = Rejected("lease lost", is_summarizer_fault=False)
 # A person has edited what the summary was made from: what that text says must not be lost.
 EDITED: Final = Rejected("edited meanwhile", is_summarizer_fault=False)
-# Stores a pivot. False if that is not allowed any more. Raises StoreError.
-Save = Callable[[Pivot], Awaitable[bool]]
 
 
 class CompactionJob:
@@ -93,11 +92,12 @@ class CompactionJob:
         situation: Situation,
         cut: Cut,
         request: CompactionRequest,
-        save: Save | None = None,
+        work: Work | None = None,
     ) -> CompactionResult:
         """Makes, checks and stores a pivot by the policy's method, and reports what came of it.
 
-        save: stores it. None: where there is a pivot for the same messages already, that one is the result.
+        work: holds the lease under which it is stored. None: where there is a pivot for the same messages
+        already, that one is the result.
         """
         started = self._clock()
         pause = self._find_pause(turn)
@@ -118,7 +118,7 @@ class CompactionJob:
             pivot = self._count_version(pivot)
             result = replace(
                 result,
-                outcome=await self._save(turn, pivot, cut.base, save),
+                outcome=await self._save(turn, pivot, cut.base, work),
                 post_tokens=situation.count_after(cut.base, pivot),
             )
             if result.outcome is LOST:
@@ -131,15 +131,12 @@ class CompactionJob:
         self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
         return result
 
-    def note_lost(
-        self, turn: Turn, cut: Cut, request: CompactionRequest, made: CompactionResult | None
-    ) -> None:
+    def note_lost(self, turn: Turn, cut: Cut, request: CompactionRequest, made: CompactionResult) -> None:
         """Reports a summary that is thrown away because another process has taken over.
 
-        made: what came of it, with the outcome LOST. None if it was stopped before.
+        made: what came of it, with the outcome LOST.
         """
-        result = made if made is not None else CompactionResult(LOST, 1)
-        self._reporter.note_compaction(turn, cut, result, request, 0)
+        self._reporter.note_compaction(turn, cut, made, request, 0)
 
     async def digest(self, turn: Turn, situation: Situation, cut: Cut, reason: CompactionReason) -> bool:
         """Makes a digest for the cut. True if a pivot is ready, which may be a summary that came first.
@@ -193,10 +190,16 @@ class CompactionJob:
         return replace(pivot, version=known.version + 1) if known is not None and known.is_digest else pivot
 
     async def _save(
-        self, turn: Turn, pivot: Pivot, base: Pivot | None, save: Save | None = None
+        self, turn: Turn, pivot: Pivot, base: Pivot | None, work: Work | None = None
     ) -> Pivot | Rejected:
         try:
-            saved = await self._save_unless_edited(pivot, base, save)
+            saved = await self._save_unless_edited(pivot, base, work)
+        except LeaseLost:
+            return LOST
+        except Unusable:
+            # It is paid for, and traffic goes on. A restart forgets it.
+            self._state.pivots.hold(pivot)
+            return pivot
         except StoreError:
             return NOT_STORED
         if saved is pivot:
@@ -204,18 +207,27 @@ class CompactionJob:
         return saved
 
     async def _save_unless_edited(
-        self, pivot: Pivot, base: Pivot | None, save: Save | None
+        self, pivot: Pivot, base: Pivot | None, work: Work | None
     ) -> Pivot | Rejected:
-        """Raises StoreError."""
-        # Without `save` nothing is overwritten, so only what it was made from can be lost.
-        concerned = [each for each in (base, pivot if save is not None else None) if each is not None]
-        async with self._state.edits.hold(pivot.owner, [each.key for each in concerned]):
-            for each in concerned:
-                if await self._state.edits.has_changed(each):
+        """Raises LeaseLost, StoreError."""
+        edits, pivots = self._state.edits, self._state.pivots
+        if work is None:
+            # Nothing is overwritten, so only what it was made from can be lost.
+            if base is not None and await edits.has_changed(base):
+                return EDITED
+            return await pivots.save_new(pivot)
+
+        # Nobody edits the base while its lease is held, and a digest has another lease than its summary.
+        held, known = work.lease, pivots.find(pivot.key)
+        digest = known if known is not None and known.is_digest else None
+
+        async def put(lease: Lease) -> Pivot | Rejected | None:
+            for each in (base if lease is not held else None, digest):
+                if each is not None and await edits.has_changed(each):
                     return EDITED
-            if save is None:
-                return await self._state.pivots.save_new(pivot)
-            return pivot if await save(pivot) else LOST
+            return await pivots.save_leased(lease, pivot)
+
+        return await work.store(put)
 
     def _update_breaker(self, turn: Turn, outcome: Pivot | Rejected) -> None:
         if isinstance(outcome, Pivot):

@@ -1,35 +1,28 @@
-"""One summary per chain at a time, over all processes that share the store.
+"""One summary per branch at a time, over all processes that share the store.
 
-The process that makes it is the leader: it holds a lease on the place of its cut and renews it. The others
-wait until it is released, and use the leader's pivot. If the leader dies, its lease runs out and one of them
-takes over. A leader that another one has replaced, because it was paused for longer than its lease, cannot
-store its pivot any more: it throws its summary away and uses the other one.
-
-If the store cannot be reached, every process is the leader of its own chains. With a store of one process
-every lease is granted. Does not know how long a client waits.
+The process that makes it holds the lease of the branch. The others wait until it is released, and use its
+pivot. A process that another one has replaced, because it was paused for longer than its lease, cannot store
+its pivot in the place of the other one: it uses that. Does not know how long a client waits.
 """
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, Protocol
 
-from gateway.compaction.job import LOST, NOT_STORED, PAUSED, CompactionJob
-from gateway.compaction.leader import Leader
+from gateway.compaction.job import EDITED, LOST, NOT_STORED, PAUSED, CompactionJob
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.cut import Cut, list_newer_keys, name_branch
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Rejected
-from gateway.core.history.pivot import Pivot
 from gateway.state import State
-from gateway.store.leases import Held
+from gateway.state.chain_places import ChainPlace
+from gateway.state.single import LeaseLost, Work, WorkFailed
+from gateway.store.interface import Unknown
 
 # Another process makes the summary, and no client of this one waits for it.
 ELSEWHERE: Final = Rejected("elsewhere", is_summarizer_fault=False)
 # These failures say nothing about the calls of another process.
 _OWN_FAILURES: Final = (PAUSED, NOT_STORED)
-# A process that has lost so many leases for one compaction makes no more calls for it.
-_MOST_LOST: Final = 2
 
 
 class Workplace(Protocol):
@@ -70,63 +63,62 @@ class Leadership:
         turn, situation, cut, request = wanted
         if not self._job.may_start(turn):
             return await self._job.compact(turn, situation, cut, request)
-        leader = Leader(self._state, turn.owner, situation.conversation, cut)
-        lost = 0
-        while lost < _MOST_LOST:
-            async with workplace.enter():
-                held = await leader.claim()
-                result = await self._lead(leader, wanted) if held is None else None
-            if held is None:
-                lost += result is None
-            elif wanted.may_adopt and not (workplace.is_awaited or wanted.request.is_resumed):
-                return CompactionResult(ELSEWHERE, 0)
-            else:
-                result = await self._wait(leader, held, wanted)
-            if result is not None:
-                return result
-        return CompactionResult(LOST, 0)
-
-    async def _wait(self, leader: Leader, held: Held, wanted: Wanted) -> CompactionResult | None:
-        """What came of the other process' compaction; None if this one has to claim the lease again."""
-        await leader.wait(held)
-        if not wanted.may_adopt:
-            return None
-        newer = await leader.find_newer()
-        if newer is not None:
-            return _adopt(newer)
-        reason = await leader.find_failure(held)
-        return CompactionResult(Rejected(reason, is_summarizer_fault=False), 0) if reason else None
-
-    async def _lead(self, leader: Leader, wanted: Wanted) -> CompactionResult | None:
-        """None if the lease was lost to another process."""
+        making = _Making(self._state, self._job, wanted)
         try:
-            newer = await leader.find_newer() if wanted.may_adopt else None
-            return _adopt(newer) if newer is not None else await self._make(leader, wanted)
-        finally:
-            # Also if this process ends: the others take over at once.
-            await leader.release()
+            result = await self._state.single.run(
+                turn.owner,
+                name_branch(situation.conversation, cut),
+                making.make,
+                also=making.find_newer if wanted.may_adopt else None,
+                waits=lambda: workplace.is_awaited or request.is_resumed or not wanted.may_adopt,
+                inside=workplace.enter,
+            )
+        except WorkFailed as failed:
+            return CompactionResult(Rejected(failed.reason, is_summarizer_fault=False), 0)
+        except LeaseLost:
+            return CompactionResult(LOST, 0)
+        return result if result is not None else CompactionResult(ELSEWHERE, 0)
 
-    async def _make(self, leader: Leader, wanted: Wanted) -> CompactionResult | None:
-        making = asyncio.create_task(self._job.compact(*wanted, leader.save))
-        keeping = asyncio.create_task(leader.keep())
+
+class _Making:
+    def __init__(self, state: State, job: CompactionJob, wanted: Wanted) -> None:
+        self._state = state
+        self._job = job
+        self._wanted = wanted
+
+    async def make(self, work: Work) -> CompactionResult:
+        """Raises LeaseLost if another process has taken over."""
+        turn, situation, cut, request = self._wanted
+        if cut.base is not None and await self._state.edits.has_changed(cut.base):
+            return CompactionResult(EDITED, 0)
+        place = ChainPlace(situation.conversation.chain[cut.covers].hex(), cut.covers)
+        self._state.news.announce_place("compacting", turn.owner, place)
         try:
-            await asyncio.wait((making, keeping), return_when=asyncio.FIRST_COMPLETED)
+            result = await self._job.compact(turn, situation, cut, request, work)
         finally:
-            for task in (making, keeping):
-                task.cancel()
-            await asyncio.gather(making, keeping, return_exceptions=True)
-        if making.cancelled() or making.result().outcome is LOST:
-            if keeping.done() and not keeping.cancelled():
-                keeping.result()
-            made = making.result() if not making.cancelled() else None
-            self._job.note_lost(wanted.turn, wanted.cut, wanted.request, made)
-            return None
-        result = making.result()
+            self._state.news.announce_place("idle", turn.owner, place)
+        if result.outcome is LOST:
+            self._job.note_lost(turn, cut, request, result)
+            raise LeaseLost
         if result.pivot is None and result.outcome not in _OWN_FAILURES:
-            await leader.note_failure(result.failure)
+            await work.note_failure(result.failure)
         return result
 
+    async def find_newer(self) -> CompactionResult | None:
+        """A pivot that makes this compaction needless, which another process may have made meanwhile, as if
+        it were the one that was asked for: its client has waited for one call.
 
-def _adopt(pivot: Pivot) -> CompactionResult:
-    """As if it were the one that was asked for: its client has waited for one call."""
-    return CompactionResult(pivot, 1)
+        A digest of the same messages does not: a client that could not wait got it, and the summary replaces
+        it. Nor is a store waited for that is away: then this process is alone.
+        """
+        turn, situation, cut, _ = self._wanted
+        try:
+            newest = await self._state.pivots.load_newest(
+                turn.owner, list_newer_keys(situation.conversation, cut)
+            )
+        except Unknown:
+            return None
+        own = situation.conversation.chain[cut.covers].hex()
+        if newest is None or (newest.is_digest and newest.key == own):
+            return None
+        return CompactionResult(newest, 1)

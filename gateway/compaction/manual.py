@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from gateway.compaction.compactor import Compactor
-from gateway.compaction.leader import holding
 from gateway.compaction.markers import make_marker, save_marker
 from gateway.compaction.running import ManualRun
 from gateway.conversations.turn import Turn
@@ -34,9 +33,8 @@ from gateway.core.history.head import Head
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
-from gateway.state.records import Marker
-from gateway.store import StoreError
-from gateway.store.leases import Held, Lease
+from gateway.state.kinds import Marker
+from gateway.store.interface import HeldLease, Lease, StoreError
 
 _LEASE_PREFIX: Final = "manual-"
 
@@ -48,6 +46,7 @@ class ManualCompaction:
         self._compactor = compactor
         self._reporter = reporter
         self._running = compactor.running
+        self._single = state.single
 
     def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":
         """None if another manual compaction of this conversation is in progress.
@@ -64,7 +63,7 @@ class ManualCompaction:
     def schedule(self, head: Head, instructions: str) -> None:
         """Has the conversation's next request start the compaction; for a body that is not in memory."""
         reason = CompactionReason.MANUAL
-        self._state.tasks.leave_marker(make_marker(head.owner, head.key, head.length, reason, instructions))
+        self._state.tasks.leave_marker(make_marker(head, reason, instructions))
 
     def resume(self, turn: Turn) -> None:
         """Starts what a marker asks for: a scheduled compaction, or one that a stop interrupted.
@@ -91,19 +90,19 @@ class ManualCompaction:
     async def _run_marker(self, turn: Turn, marker: Marker) -> ManualOutcome:
         """A process that is at it holds the lease, and deletes the marker when it is done."""
         lease = await self._claim(turn.owner, marker.key)
-        while isinstance(lease, Held):
-            await self._state.leases.wait(lease)
+        while isinstance(lease, HeldLease):
+            await self._single.wait(lease)
             lease = await self._claim(turn.owner, marker.key)
-        async with holding(self._state.leases, lease):
+        async with self._single.holding(lease):
             taken = await self._state.tasks.take(marker.owner, marker.key)
         return await self._compact_conversation(turn, taken.instructions) if taken else NothingToCompact()
 
     async def _compact_conversation(self, turn: Turn, instructions: str) -> ManualOutcome:
         """If the gateway stops meanwhile, the marker restarts this at the conversation's next request."""
         lease = await self._claim(turn.owner, turn.received.conversation.key.hex())
-        if isinstance(lease, Held):
+        if isinstance(lease, HeldLease):
             return InProgress()
-        async with holding(self._state.leases, lease):
+        async with self._single.holding(lease):
             head = self._state.heads.find(turn.received.conversation, turn.scope)
             marker = save_marker(self._state, turn, CompactionReason.MANUAL, instructions)
             turn = msgspec.structs.replace(turn, head=head)
@@ -118,14 +117,17 @@ class ManualCompaction:
         """
         key = turn.received.conversation.key.hex()
         lease = await self._claim(turn.owner, key)
-        while isinstance(lease, Held):
-            await self._state.leases.wait(lease)
-            reason = await self._state.leases.find_failure(turn.owner, lease)
+        while isinstance(lease, HeldLease):
+            await self._single.wait(lease)
+            reason = await self._single.find_failure(turn.owner, lease)
             if reason is not None:
                 return Failed(reason)
             lease = await self._claim(turn.owner, key)
-        async with holding(self._state.leases, lease):
-            done = await self._state.tasks.load_command(turn.owner, key)
+        async with self._single.holding(lease):
+            done = None
+            # While the store is away a person need not wait for it.
+            with suppress(StoreError):
+                done = await self._state.tasks.load_command(turn.owner, key)
             return done or await self._run_command_once(turn, instructions, lease)
 
     async def _run_command_once(self, turn: Turn, instructions: str, lease: Lease) -> ManualOutcome:
@@ -133,17 +135,16 @@ class ManualCompaction:
         outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
         with suppress(StoreError):
             if isinstance(outcome, Compacted):
-                # The head is written first, so that an outcome in the store always has its pivot active. Both
-                # are durable before the person is told.
-                self._state.heads.flush()
-                await self._state.tasks.save_command(turn.owner, key, outcome)
+                # The head was queued before, so an outcome in the store always has its pivot active. Both are
+                # durable before the person is told.
+                await self._state.tasks.save_command(turn.owner, key, outcome, turn.conversation_id)
             elif isinstance(outcome, Failed):
-                await self._state.leases.note_failure(turn.owner, lease, outcome.reason)
+                await self._single.note_failure(turn.owner, lease, outcome.reason)
         return outcome
 
-    async def _claim(self, owner: str, key: str) -> Lease | Held:
-        """key: of the chain of a request. A lease on its cut has another name."""
-        return await self._state.leases.claim(owner, _LEASE_PREFIX + key)
+    async def _claim(self, owner: str, key: str) -> Lease | HeldLease:
+        """key: of the chain of a request. The lease of its branch has another name."""
+        return await self._single.claim(owner, _LEASE_PREFIX + key)
 
     async def _compact_in_steps(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:
         """One compaction, and more for what is left if one call cannot hold it, as many as the policy allows.

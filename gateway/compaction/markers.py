@@ -4,8 +4,9 @@ import time
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionReason
+from gateway.core.history.head import Head
 from gateway.state import State
-from gateway.state.records import Marker
+from gateway.state.kinds import Marker
 
 
 def save_marker(state: State, turn: Turn, reason: CompactionReason, instructions: str = "") -> Marker:
@@ -14,13 +15,19 @@ def save_marker(state: State, turn: Turn, reason: CompactionReason, instructions
     head = state.heads.find(conversation, turn.scope)
     if head is not None:
         state.heads.save(head)
-    marker = make_marker(turn.owner, conversation.key.hex(), len(conversation.messages), reason, instructions)
+    key, length = conversation.key.hex(), len(conversation.messages)
+    marker = _make_marker(turn.owner, key, length, reason, instructions, turn.conversation_id)
     state.tasks.save_marker(marker)
     return marker
 
 
-def make_marker(
-    owner: str, key: str, length: int, reason: CompactionReason, instructions: str = ""
+def make_marker(head: Head, reason: CompactionReason, instructions: str) -> Marker:
+    """For the next request behind this head."""
+    return _make_marker(head.owner, head.key, head.length, reason, instructions, head.conversation)
+
+
+def _make_marker(
+    owner: str, key: str, length: int, reason: CompactionReason, instructions: str, conversation_id: str
 ) -> Marker:
     return Marker(
         owner=owner,
@@ -30,4 +37,5 @@ def make_marker(
         reason=reason,
         created_seconds=time.time(),
         instructions=instructions,
+        conversation=conversation_id,
     )

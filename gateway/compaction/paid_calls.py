@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from gateway.compaction.summary_client import CallRefused, SummaryClient, SummaryReply
 from gateway.compaction.summary_prompt import FittedCall
 from gateway.core.errors import ModelUnknown, UpstreamFailed
-from gateway.quotas.summary_budget import SummaryBudget
 from gateway.reporting.metrics import Metrics
 from gateway.tenants import Tenant
+from gateway.tenants.budget import SummaryBudget
 from gateway.traces import names
 from gateway.traces.carrier import with_carried
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gateway.core.history.pivot import Pivot
 from gateway.state import State
-from gateway.store import StoreError
+from gateway.store.interface import StoreError
 
 
 async def apply_early(state: State, pivot: Pivot) -> None:

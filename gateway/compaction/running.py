@@ -7,7 +7,7 @@ being made already, so that a chain has one compaction at a time. Starts nothing
 import asyncio
 from dataclasses import dataclass
 
-from gateway.bounds.slots import Place, Slots
+from gateway.bounds.background import Place, Slots
 from gateway.compaction.summary_limiter import SummaryLimiter
 from gateway.core.compaction.manual import ManualOutcome
 from gateway.core.compaction.request import CompactionResult

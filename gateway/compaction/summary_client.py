@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-import httpx2 as httpx
+import aiohttp
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.summary import Candidate
@@ -20,10 +20,12 @@ from gateway.core.compaction.summary_model import choose_summary_model
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.core.sizing.usage import Usage
+from gateway.headers import make_internal_headers
+from gateway.http.client import Client, OwnCall
+from gateway.http.failures import CALL_ERRORS, describe_failure
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.upstream.failures import describe_failure
-from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
+from gateway.settings import UpstreamSettings
 from gateway.wire.content_encoding import DecodeError, decode_body
 from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
 from gateway.wire.response.summary_reply import SummaryReader
@@ -42,11 +44,12 @@ _UNKNOWN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryCall:
-    """What to ask, and where."""
+    """What to ask, and where. The URL's query may hold secrets of the upstream's settings."""
 
+    upstream: UpstreamSettings
     format: WireFormat
-    url: str
-    headers: Sequence[tuple[str, str]]
+    url: str = field(repr=False)
+    headers: Sequence[tuple[str, str]] = field(repr=False)
     request: SummaryRequest
     timeout_seconds: float
     # The whole body, if the call rides on the conversation's own request; its last message says what
@@ -79,7 +82,7 @@ class PromptRefused(CallRefused):
 
 
 class SummaryClient:
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def ask(self, call: SummaryCall) -> SummaryReply:
@@ -90,34 +93,28 @@ class SummaryClient:
         if body is None:
             body = call.format.render_summary_request(call.request)
         try:
-            async with asyncio.timeout(call.timeout_seconds):
-                return await self._exchange(call, body)
-        except (TimeoutError, httpx.TimeoutException) as error:
+            return await self._exchange(call, body)
+        except TimeoutError as error:
             raise CallTimedOut(describe_failure(error, call.url)) from error
         except CALL_ERRORS as error:
             raise UpstreamFailed(describe_failure(error, call.url)) from error
 
     async def _exchange(self, call: SummaryCall, body: bytes) -> SummaryReply:
         headers = make_internal_headers(call.headers)
-        headers += [(b"Content-Type", b"application/json"), (b"Accept", _choose_accept(call))]
-        request = self._client.build_request(
-            "POST", call.url, content=body, headers=headers, timeout=call.timeout_seconds
-        )
-        response = await self._client.send(request, stream=True)
-        try:
-            if response.status_code != 200:
+        headers += [("Content-Type", "application/json"), ("Accept", _choose_accept(call))]
+        sent = OwnCall(call.upstream, "POST", call.url, headers, body)
+        async with self._client.stream(sent, call.timeout_seconds) as response:
+            if response.status != 200:
                 raise await _read_failure(response, call.request.model)
             reader = SummaryReader(call.format.find_reply_part, *_describe(response))
             # Not decoded by the library, which has no bound for what a few bytes decode to.
-            async for chunk in response.aiter_raw():
+            async for chunk in response.content.iter_any():
                 reader.feed(chunk)
                 while reader.is_behind:
                     reader.catch_up()
                     await asyncio.sleep(0)
                 if reader.is_over:
                     break
-        finally:
-            await response.aclose()
         read = reader.finish()
         candidate = Candidate(
             text=read.text,
@@ -128,25 +125,25 @@ class SummaryClient:
         return SummaryReply(candidate, read.usage)
 
 
-def _choose_accept(call: SummaryCall) -> bytes:
+def _choose_accept(call: SummaryCall) -> str:
     """Whether a body that rides asks for a stream, its client has chosen."""
-    return b"text/event-stream" if call.riding is None else b"text/event-stream, application/json"
+    return "text/event-stream" if call.riding is None else "text/event-stream, application/json"
 
 
-def _describe(response: httpx.Response) -> tuple[str, str]:
+def _describe(response: aiohttp.ClientResponse) -> tuple[str, str]:
     """Content type and content encoding."""
     headers = response.headers
     return headers.get("content-type", ""), headers.get("content-encoding", "")
 
 
-async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
+async def _read_failure(response: aiohttp.ClientResponse, model: str) -> UpstreamFailed:
     """Reasons hold only the status, because an error's text may quote the conversation."""
-    status = response.status_code
+    status = response.status
     reason = f"status {status}"
     if status not in MODEL_ERROR_STATUSES and status not in _MAY_BE_TOO_LONG:
         return CallRefused(reason)
     body = b""
-    async for chunk in response.aiter_raw():
+    async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > _MAX_ERROR_BYTES:
             break

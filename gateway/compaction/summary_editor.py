@@ -1,8 +1,8 @@
 """Edits a summary: a person's text is its next version, and is used from the next request on.
 
-An edit and a compaction that builds on the same summary may come at once. The first that is stored counts: a
-compaction that finds its base edited is thrown away, and the next request starts another one; an edit of a
-summary that a newer one has taken the place of is refused. See `state.summary_edits`.
+An edit waits for a compaction that builds on the same summary, and is refused if a newer one has taken its
+place then. A compaction that finds its base edited, because it lost its lease meanwhile, is thrown away, and
+the next request starts another one. See `state.summary_edits`.
 """
 
 import time
@@ -22,17 +22,18 @@ from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
-from gateway.store import StoreError
-from gateway.store.leases import Lease
+from gateway.state.summary_edits import BeingReplaced
+from gateway.store.interface import Lease
 
 
 @dataclass(frozen=True, slots=True)
 class EditRefused:
     """Nothing has changed. cause: it is of another version than the text was written for; it is not in use
-    any more; there is no such version; the text does not pass its checks.
+    any more; there is no such version; the text does not pass its checks; another one is being made from it,
+    or written, for longer than a person waits.
     """
 
-    cause: Literal["outdated", "not in use", "unknown version", "flawed"]
+    cause: Literal["outdated", "not in use", "unknown version", "flawed", "busy"]
     reason: str
 
 
@@ -40,6 +41,8 @@ _NOT_IN_USE: Final = EditRefused("not in use", "This summary is not in use any m
 _REPLACED: Final = EditRefused(
     "not in use", "A newer summary has taken the place of this one; it is used from the next request on."
 )
+
+_BUSY: Final = EditRefused("busy", "This summary is being replaced, or changed by somebody else: try again.")
 
 
 class _Measured(NamedTuple):
@@ -76,6 +79,12 @@ class SummaryEditor:
 
         based_on: the version that the person saw; None: whichever it is. Raises StoreError.
         """
+        try:
+            return await self._edit(turn, key, text, based_on)
+        except BeingReplaced:
+            return _BUSY
+
+    async def _edit(self, turn: Turn, key: str, text: str, based_on: int | None) -> Pivot | EditRefused:
         situation = await self._planner.gather(turn, may_compact=False)
         async with self._hold(turn, key, based_on) as (pivot, leases):
             if isinstance(pivot, EditRefused):
@@ -91,6 +100,12 @@ class SummaryEditor:
         self, turn: Turn, key: str, version: int, based_on: int | None = None
     ) -> Pivot | EditRefused:
         """The text of an earlier version, which has passed its checks, as a new one. Raises StoreError."""
+        try:
+            return await self._restore(turn, key, version, based_on)
+        except BeingReplaced:
+            return _BUSY
+
+    async def _restore(self, turn: Turn, key: str, version: int, based_on: int | None) -> Pivot | EditRefused:
         situation = await self._planner.gather(turn, may_compact=False)
         async with self._hold(turn, key, based_on) as (pivot, leases):
             if isinstance(pivot, EditRefused):
@@ -155,7 +170,7 @@ class SummaryEditor:
     async def _store(self, lease: Lease, before: Pivot, edited: Pivot) -> None:
         """Raises StoreError."""
         if not await self._state.edits.save(lease, before, edited):
-            raise StoreError("another process is changing this summary")
+            raise BeingReplaced("another process is changing this summary")
 
 
 def _find_bounds(situation: Situation, pivot: Pivot, measured: _Measured) -> SummaryBounds:

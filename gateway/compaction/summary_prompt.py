@@ -33,11 +33,11 @@ from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.estimate import is_plausible_ratio
 from gateway.headers import make_upstream_headers
+from gateway.http.target import Upstreams, make_url
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
-from gateway.upstream.target import Upstreams, make_url
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.wire_format import SummaryRequest, WireFormat
 
@@ -206,6 +206,7 @@ def make_call(
     envelope = turn.received.body.envelope
     output_key = envelope.requested_key if wire_format is turn.received.format else ""
     return SummaryCall(
+        upstream=upstream,
         format=wire_format,
         url=str(turn.url if is_own else make_url(upstream, wire_format.path)),
         headers=_choose_headers(turn, upstream, wire_format),

@@ -35,7 +35,7 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.logs.fields import name_fields
 from gateway.state import State
-from gateway.store import StoreError
+from gateway.store.interface import StoreError, Unknown
 from gateway.wire.wire_format import parse_split_fingerprint
 
 log = logging.getLogger("gateway.compactor")
@@ -58,10 +58,14 @@ async def record(state: State, turn: Turn, pivot: Pivot) -> None:
     if split is None or hashes is None:
         return
     key = chain_frames(turn.received.conversation, split)[-1].hex()
-    known = await state.result_hashes.load(turn.owner, [key])
+    try:
+        known = await state.result_hashes.load(turn.owner, [key])
+    except Unknown:
+        # Others may be there, which must not be lost.
+        return
     known = known or ResultHashesRecord(owner=turn.owner, key=key, covers=pivot.covers)
     placeholders = find_placeholders(turn.policy.pruning.placeholder)
-    state.result_hashes.save(with_result_hashes(known, hashes, placeholders))
+    state.result_hashes.save(with_result_hashes(known, hashes, placeholders), turn.conversation_id)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ async def find(
     """A head with the pivot that was made before the results were cleared; None if there is none.
 
     known: the hashes of the first key that has any. Where they belong to another history, the store is asked
-    for further ones.
+    for further ones. Raises Unknown.
     """
     for _ in range(_MAX_TRIES):
         if known is None or known.key not in asked.keys:
@@ -119,7 +123,7 @@ async def find(
         pivot = await state.pivots.load(received.owner, hashes.pivot) if hashes is not None else None
         if hashes is not None and pivot is not None and pivot.covers == known.covers:
             state.pivots.refresh(pivot, ())
-            state.result_hashes.save(known)
+            state.result_hashes.save(known, hashes.conversation)
             return await _adopt(state, received, scope, hashes, pivot)
         asked = asked.without(known)
         known = await state.result_hashes.load(received.owner, asked.keys)

@@ -4,6 +4,8 @@ Memory is enough where this process has answered the turn before and nothing can
 the store is asked, once for everything that the request names itself, and once for what that names.
 """
 
+from functools import partial
+
 import msgspec
 
 from gateway.bounds.lanes import Lanes
@@ -15,6 +17,7 @@ from gateway.core.history.trimmed import HistoryEnd, HistorySource
 from gateway.core.sizing.estimate import Meter
 from gateway.state import State
 from gateway.state.trip import Finding, Trip
+from gateway.store.interface import Unknown
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -30,6 +33,8 @@ class Subject(msgspec.Struct, frozen=True):
     learned_name: str
     # What the policy puts in place of a cleared result.
     placeholder: str
+    # Seconds that the request may wait for the store.
+    patience: float
 
 
 class KnownHistory(msgspec.Struct, frozen=True):
@@ -41,6 +46,8 @@ class KnownHistory(msgspec.Struct, frozen=True):
     head: Head | None
     # Whether the model has replied between the head and this request without a head of that.
     lacks_replies: bool
+    # The store has not said what it knows of it: there may be a newer head, or a summary.
+    is_unsure: bool = False
 
     @property
     def keeps_pivot(self) -> bool:
@@ -61,14 +68,19 @@ class HistorySearch:
         self._lanes = lanes
 
     async def find(self, subject: Subject) -> KnownHistory:
-        """Suspends only if the store has to be asked, or a large body to be searched."""
+        """Suspends only if the store has to be asked, or a large body to be searched. What memory has if the
+        store says nothing in time.
+        """
         known = self._find_head(subject, subject.received)
-        if not known.lacks_replies:
-            return await self._renew(subject, known) if self._may_be_outdated(known) else known
-        trimmed = self._find_trimmed(subject)
-        if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
-            return await self._renew(subject, trimmed) if self._may_be_outdated(trimmed) else trimmed
-        return await self._search(subject, known, trimmed)
+        trimmed = self._find_trimmed(subject) if known.lacks_replies else None
+        try:
+            if not known.lacks_replies:
+                return await self._renew(subject, known) if self._may_be_outdated(known) else known
+            if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
+                return await self._renew(subject, trimmed) if self._may_be_outdated(trimmed) else trimmed
+            return await self._search(subject, known, trimmed)
+        except Unknown:
+            return msgspec.structs.replace(trimmed or known, is_unsure=True)
 
     def _find_head(self, subject: Subject, received: Received) -> KnownHistory:
         """In memory alone."""
@@ -82,11 +94,11 @@ class HistorySearch:
 
     async def _renew(self, subject: Subject, known: KnownHistory) -> KnownHistory:
         """The same, after looking in the store."""
-        trip = self._begin_trip()
+        trip = self._begin_trip(subject)
         self._ask(trip, subject, known)
         await trip.run()
         known = self._find_head(subject, known.received)
-        await self._load_named([known], self._begin_trip())
+        await self._load_named([known], self._begin_trip(subject))
         return known
 
     def _may_be_outdated(self, known: KnownHistory) -> bool:
@@ -102,23 +114,23 @@ class HistorySearch:
         """In the store, and behind what the client has cleared or dropped."""
         state, received = self._state, subject.received
         split = await cleared_results.split(self._lanes, received, known.head, subject.placeholder)
-        trip, ends = self._begin_trip(), Finding[HistoryEnd]()
+        trip, ends = self._begin_trip(subject), Finding[HistoryEnd]()
         self._ask(trip, subject, known)
         if trimmed is not None:
             self._ask(trip, subject, trimmed)
         else:
             keys = trimmed_histories.list_end_keys(state, received, subject.source)
             ends = state.histories.ask(trip, received.owner, keys)
-        hashes = state.result_hashes.ask(trip, received.owner, split.keys if split is not None else ())
+        hashes = state.result_hashes.ask(trip, split.keys if split is not None else ())
         await trip.run()
         known = self._find_head(subject, received)
         if not known.lacks_replies:
-            await self._load_named([known], self._begin_trip())
+            await self._load_named([known], self._begin_trip(subject))
             return known
         if trimmed is not None:
             trimmed = self._find_head(subject, trimmed.received)
         resumed = self._resume(subject, ends.record)
-        trip = self._begin_trip()
+        trip = self._begin_trip(subject)
         if resumed is not None and ends.record is not None:
             self._ask(trip, subject, resumed)
             state.pivots.ask_names(trip, received.owner, ends.record.pivot, ends.record.batches)
@@ -133,7 +145,7 @@ class HistorySearch:
         if trimmed is None and resumed is not None:
             trimmed = self._find_head(subject, resumed.received)
             trimmed = trimmed if trimmed.head is not None else None
-            await self._load_named([trimmed] if trimmed is not None else [], self._begin_trip())
+            await self._load_named([trimmed] if trimmed is not None else [], self._begin_trip(subject))
         return trimmed or known
 
     def _resume(self, subject: Subject, end: HistoryEnd | None) -> KnownHistory | None:
@@ -143,19 +155,21 @@ class HistorySearch:
         received = trimmed_histories.resume(self._state, subject.received, subject.source, end)
         return make_known(received, None) if received is not None else None
 
-    def _begin_trip(self) -> Trip:
-        return Trip(self._state.store)
+    def _begin_trip(self, subject: Subject) -> Trip:
+        return self._state.begin_trip(subject.received.owner, subject.patience)
 
     def _ask(self, trip: Trip, subject: Subject, known: KnownHistory) -> None:
         """For what is newer than what memory has of this history: a head, a marker, a pivot."""
         state, owner, conversation = self._state, known.received.owner, known.received.conversation
         state.calibrations.ask(trip, owner, subject.meter, subject.learned_name)
-        state.heads.ask(trip, owner, conversation, subject.scope)
-        state.tasks.ask(trip, owner, conversation, known.head)
-        state.pivots.ask_newest(trip, owner, conversation, is_known=known.head is not None)
+        state.heads.ask(trip, conversation, subject.scope)
+        state.tasks.ask(trip, conversation, known.head)
+        state.pivots.ask_newest(trip, conversation, is_known=known.head is not None)
         self._ask_named(trip, known)
         for place in state.news.find(owner, conversation):
+            # What is told of it from now on has to be looked at again.
             state.news.settle(owner, place)
+            trip.on_unknown(partial(state.news.note_lost, owner, place))
             state.pivots.ask_pivot(trip, owner, place.key)
 
     async def _load_named(self, known: list[KnownHistory], trip: Trip) -> None:

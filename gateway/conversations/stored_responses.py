@@ -222,14 +222,10 @@ class StoredResponses:
         if is_saved:
             self._named.save(name.owner, name.upstream, name.name, turn)
 
-    def keep_given(self, owner: str, upstream: str, conversation_id: str, names: Sequence[str]) -> None:
-        """names: of a response, and of its items."""
-        self._named.save_given(owner, upstream, conversation_id, names)
-
-    def keep_item(self, name: _Name, item: bytes, *, is_saved: bool) -> None:
+    def keep_item(self, name: _Name, item: bytes, conversation_id: str, *, is_saved: bool) -> None:
         self._hold_item(name, item)
         if is_saved:
-            self._named.save_item(name.owner, name.upstream, name.name, item)
+            self._named.save_item(name.owner, name.upstream, name.name, conversation_id, item)
 
     def _hold(self, name: _Name, link: _Link) -> None:
         turn = link.turn
@@ -322,13 +318,10 @@ class ResponseRecorder(msgspec.Struct, kw_only=True):
     # Whether they are written to the store at once.
     saves_turn: bool
     saves_items: bool
-    # The conversation that the request belongs to; empty until it is sent.
-    conversation_id: str = ""
 
     def note_sent(self, changes: str, conversation_id: str) -> None:
         """Before the request is sent. changes: see NamedTurn.sent."""
-        self.turn = self.turn._replace(sent=changes)
-        self.conversation_id = conversation_id
+        self.turn = self.turn._replace(sent=changes, conversation=conversation_id)
 
     def note(self, event: SseEvent) -> None:
         """Each event of the response; with the last one it is kept."""
@@ -337,10 +330,9 @@ class ResponseRecorder(msgspec.Struct, kw_only=True):
             return
         for name, item in zip(response.names, response.items, strict=True):
             if name is not None:
-                self.stored.keep_item(self._name(name), item, is_saved=self.saves_items)
-        if self.conversation_id:
-            names = [response.name, *(name for name in response.names if name is not None)]
-            self.stored.keep_given(self.owner, self.upstream, self.conversation_id, names)
+                self.stored.keep_item(
+                    self._name(name), item, self.turn.conversation, is_saved=self.saves_items
+                )
         turn = self.turn._replace(items=response.items)
         self.stored.keep_response(self._name(response.name), turn, is_saved=self.saves_turn)
 

@@ -58,6 +58,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     # The model has replied in this history without a known head after it, and no pivot stands for a part of
     # it: the history is new to the gateway, or its client has changed it.
     is_unrecognized: bool = False
+    # The store has not said what it knows of this history: a summary may be there.
+    is_unsure: bool = False
     # The branch that this request belongs to, and the one that this branch left.
     conversation_id: str
     parent_id: str | None

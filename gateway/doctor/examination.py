@@ -21,9 +21,9 @@ from gateway.doctor.store_disk import examine_disk
 from gateway.doctor.streaming import examine_stream
 from gateway.doctor.upstream_api import UpstreamReport, examine_upstream
 from gateway.doctor.windows import examine_windows
+from gateway.http.client import Client
 from gateway.settings import Settings, SettingsError
-from gateway.store.redis.address import is_redis
-from gateway.upstream.internal_client import open_client
+from gateway.store.redis_address import is_redis
 
 _MEMORY: Final = "memory:"
 _MOST_CONVERSATIONS: Final = 500
@@ -90,7 +90,7 @@ async def _ask_upstreams(
 ) -> tuple[dict[str, UpstreamReport], list[Diagnosis]]:
     """model: is asked for one token at each upstream that can be reached; None: none is."""
     upstreams = settings.upstreams
-    async with open_client() as client:
+    async with Client() as client:
         found = await asyncio.gather(*(examine_upstream(client, upstream) for upstream in upstreams.values()))
         reports = dict(zip(upstreams, found, strict=True))
         if model is None:

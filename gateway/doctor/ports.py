@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.command_line.health import choose_loopback
 from gateway.doctor.finding import Diagnosis, blame, note_ok
-from gateway.downstream.bind_errors import describe_bind_error
+from gateway.http.ports import describe_bind_error
 from gateway.settings import Settings
 
 _SUBJECT: Final = "ports"

@@ -5,7 +5,7 @@ import resource
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.bounds.descriptors import find_most_connections
+from gateway.bounds.process import find_most_connections
 from gateway.doctor.finding import Diagnosis, note_ok, warn
 from gateway.settings import Settings
 

@@ -16,8 +16,15 @@ from diskcache.core import DBNAME
 
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.settings import Retention, Settings
-from gateway.store import find_directory
-from gateway.store.ownership import DAMAGED_PREFIX, MARK_NAME, ShareLock, has_foreign
+from gateway.store.address import find_folder
+from gateway.store.folder import (
+    BLOBS_NAME,
+    STATE_NAME,
+    find_earlier,
+    find_foreign,
+    find_set_aside,
+    list_names,
+)
 from gateway.store.stores import NAMED_NAME, ORIGINALS_NAME
 
 _SUBJECT: Final = "store"
@@ -31,11 +38,12 @@ _FULL: Final = 0.95
 # A large database takes longer; then only a part of it is checked.
 _CHECK_SECONDS: Final = 10.0
 _STEPS: Final = 100_000
+_FIND: Final = {"record": "SELECT 1 FROM record LIMIT 1", "Cache": "SELECT 1 FROM Cache LIMIT 1"}
 
 
 def examine_disk(settings: Settings) -> Iterator[Diagnosis]:
     """For `disk:PATH`."""
-    directory = find_directory(settings.store)
+    directory = find_folder(settings.store)
     assert directory is not None
     place = _find_existing(directory)
     refusal = _find_refusal(place)
@@ -58,10 +66,8 @@ def examine_disk(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _is_in_use(directory: Path) -> bool:
-    lock = ShareLock(directory)
-    is_free = lock.take()
-    lock.release()
-    return not is_free
+    """Its log is there as long as a process has it open, or if one was killed."""
+    return (directory / f"{STATE_NAME}-wal").exists()
 
 
 def _find_existing(directory: Path) -> Path:
@@ -110,11 +116,10 @@ def _examine_space(place: Path, retention: Retention) -> Iterator[Diagnosis]:
 
 
 def _find_foreign(directory: Path) -> Diagnosis | None:
-    if (directory / MARK_NAME).exists() or (directory / DBNAME).exists() or not any(directory.iterdir()):
+    reason = find_foreign(directory, list_names(directory) or set())
+    if reason is None:
         return None
-    if not has_foreign(directory):
-        return None
-    what = f"{directory} holds files that are not the gateway's, so it will not start"
+    what = f"{directory} is not the gateway's, so it will not start: {reason}"
     return blame(_SUBJECT, what, f'store: "disk:{directory}/gateway"  # a folder of its own')
 
 
@@ -128,33 +133,42 @@ def _examine_access(directory: Path) -> Iterator[Diagnosis]:
 
 
 def _examine_damage(directory: Path) -> Iterator[Diagnosis]:
-    for name in ("", ORIGINALS_NAME, NAMED_NAME):
-        database = directory / name / DBNAME
-        if database.is_file() and (damage := _find_damage(database)) is not None:
+    blobs = directory / BLOBS_NAME
+    tables = {
+        directory / STATE_NAME: "record",
+        blobs / ORIGINALS_NAME / DBNAME: "Cache",
+        blobs / NAMED_NAME / DBNAME: "Cache",
+    }
+    for database, table in tables.items():
+        if database.is_file() and (damage := _find_damage(database, table)) is not None:
             what = f"{database} is damaged ({damage}): the next start moves it aside and begins anew"
             yield blame(
                 _SUBJECT,
                 what,
-                f"stop the gateway, then restore {directory / name} from a backup or delete it",
+                f"stop the gateway, then restore {database.parent} from a backup or delete it",
             )
-    beside = directory.parent.glob(f"{directory.name}.{DAMAGED_PREFIX}*")
-    for path in sorted([*beside, *directory.glob(f"{DAMAGED_PREFIX}*")]):
+    for path in find_set_aside(directory):
         yield warn(
             _SUBJECT, f"{path} was set aside as damaged", f"rm -r {path}  # when it is no longer needed"
         )
+    earlier = find_earlier(directory)
+    if earlier:
+        paths = " ".join(map(str, earlier))
+        what = f"records of an earlier version are not used: {paths}"
+        yield warn(_SUBJECT, what, f"rm -r {paths}  # when they are no longer needed")
 
 
-def _find_damage(database: Path) -> str | None:
+def _find_damage(database: Path, table: str) -> str | None:
     """None if it is whole, as far as a check within some seconds shows, or busy."""
     ends_at = time.monotonic() + _CHECK_SECONDS
     # Without a log beside it the database is opened so that sqlite makes none.
-    has_log = database.with_name(f"{DBNAME}-wal").exists()
+    has_log = database.with_name(f"{database.name}-wal").exists()
     address = f"file:{quote(str(database))}?mode=ro{'' if has_log else '&immutable=1'}"
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=2)) as connection:
             connection.set_progress_handler(lambda: time.monotonic() > ends_at, _STEPS)
             (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            connection.execute("SELECT count(*) FROM Settings").fetchone()
+            connection.execute(_FIND[table]).fetchone()
     except sqlite3.OperationalError as error:
         return "its tables are missing" if "no such table" in str(error) else None
     except sqlite3.DatabaseError:
@@ -163,10 +177,13 @@ def _find_damage(database: Path) -> str | None:
 
 
 def _examine_bounds(directory: Path, retention: Retention) -> Iterator[Diagnosis]:
-    bounds = ((ORIGINALS_NAME, retention.originals_bytes), (NAMED_NAME, retention.named_bytes))
-    for name, most in bounds:
-        database = directory / name / DBNAME
+    bounds = {
+        "originals_bytes": (ORIGINALS_NAME, retention.originals_bytes),
+        "named_bytes": (NAMED_NAME, retention.named_bytes),
+    }
+    for setting, (name, most) in bounds.items():
+        database = directory / BLOBS_NAME / name / DBNAME
         size = database.stat().st_size if database.is_file() else 0
         if size >= _FULL * most:
             what = f"{database.parent} is full ({size >> 20:,} MB): the oldest records go before their time"
-            yield warn(_SUBJECT, what, f"retention: {{{name}_bytes: {2 * most}}}")
+            yield warn(_SUBJECT, what, f"retention: {{{setting}: {2 * most}}}")

@@ -3,14 +3,16 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.settings import Settings
-from gateway.store.redis.address import Address, parse_address
-from gateway.store.redis.replies import Reply, ServerRefusal
-from gateway.store.redis.session import Session, SessionError
+from gateway.store.redis_address import Address, parse_address
+from gateway.store.redis_link import FAILURES, ServerReply, explain, make_client, translate
 
 _SUBJECT: Final = "store"
 _CONNECT_SECONDS: Final = 5.0
@@ -22,16 +24,14 @@ _FULL: Final = 0.9
 async def examine_redis(settings: Settings) -> list[Diagnosis]:
     """For `redis://` and `rediss://`."""
     address = parse_address(settings.store)
-    session = Session(address)
+    client = make_client(address, retries=0)
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
-            return list(await _examine(session, address))
-    except TimeoutError:
-        return [_blame_connection(address, "it does not answer in time")]
-    except SessionError as error:
-        return [_blame_connection(address, str(error))]
+            return list(await _examine(client, address))
+    except FAILURES as error:
+        return [_blame_connection(address, explain(error).reason)]
     finally:
-        await session.close()
+        await client.aclose()
 
 
 def _blame_connection(address: Address, reason: str) -> Diagnosis:
@@ -49,23 +49,31 @@ def _blame_connection(address: Address, reason: str) -> Diagnosis:
     )
 
 
-async def _examine(session: Session, address: Address) -> Iterator[Diagnosis]:
-    """Raises SessionError."""
-    await session.open()
+async def _examine(client: Redis, address: Address) -> Iterator[Diagnosis]:
+    """Raises one of FAILURES."""
+    await client.ping()
     started = time.monotonic()
     # A key of its own, so that several may do this at once; it is gone in a second.
     key = f"{address.prefix}:doctor:{os.getpid()}"
-    (written,) = await session.exchange([("SET", key, "1", "PX", "1000")])
+    (written,) = await _ask(client, ("SET", key, "1", "PX", "1000"))
     seconds = time.monotonic() - started
-    server, memory, policy = await session.exchange(
-        [("INFO", "server"), ("INFO", "memory"), ("CONFIG", "GET", "maxmemory-policy")]
-    )
-    return _describe(address, written, seconds, [server, memory, policy])
+    facts = await _ask(client, ("INFO", "server"), ("INFO", "memory"), ("CONFIG", "GET", "maxmemory-policy"))
+    return _describe(address, written, seconds, facts)
 
 
-def _describe(address: Address, written: Reply, seconds: float, replies: list[Reply]) -> Iterator[Diagnosis]:
-    if isinstance(written, ServerRefusal):
-        what = f"{address.shown} takes no writes: {written.kind.value}"
+async def _ask(client: Redis, *commands: Sequence[str]) -> list[ServerReply]:
+    """In one round trip; a refusal is a value. Raises one of FAILURES."""
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return list(await pipeline.execute(raise_on_error=False))
+
+
+def _describe(
+    address: Address, written: ServerReply, seconds: float, replies: list[ServerReply]
+) -> Iterator[Diagnosis]:
+    if isinstance(written, RedisError):
+        what = f"{address.shown} takes no writes: {translate(written).value}"
         yield blame(_SUBJECT, what, "redis-cli info  # memory, role and disk; or another user in `store`")
         return
     facts = _parse_info(replies[0]) | _parse_info(replies[1])
@@ -91,7 +99,7 @@ def _examine_delay(address: Address, seconds: float) -> Iterator[Diagnosis]:
         yield warn(_SUBJECT, what, f"store: redis://HOST:PORT/0?timeout_ms={min(1000, 2 * taken)}")
 
 
-def _examine_memory(facts: dict[str, str], reply: Reply) -> Iterator[Diagnosis]:
+def _examine_memory(facts: dict[str, str], reply: ServerReply) -> Iterator[Diagnosis]:
     policy = _read_policy(reply)
     if policy.startswith("allkeys"):
         what = f"maxmemory-policy is {policy}: it may evict records that are in use"
@@ -102,14 +110,14 @@ def _examine_memory(facts: dict[str, str], reply: Reply) -> Iterator[Diagnosis]:
         yield warn(_SUBJECT, what, f"redis-cli config set maxmemory {2 * most}")
 
 
-def _parse_info(reply: Reply) -> dict[str, str]:
+def _parse_info(reply: ServerReply) -> dict[str, str]:
     """The lines `name:value` of INFO; empty if it was refused."""
     text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
     pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
     return {name: value.strip() for name, _, value in pairs}
 
 
-def _read_policy(reply: Reply) -> str:
+def _read_policy(reply: ServerReply) -> str:
     """Of CONFIG GET; "" if it was refused, as by hosted servers."""
     value = reply[1] if isinstance(reply, list) and len(reply) == 2 else b""
     return value.decode("ascii", "replace") if isinstance(value, bytes) else ""

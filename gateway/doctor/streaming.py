@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-import httpx2 as httpx
 import msgspec
 
 from gateway.activity.prices import load_price_table, make_price_list
@@ -12,9 +11,12 @@ from gateway.core.counts import is_count
 from gateway.core.money import count_usd
 from gateway.core.sizing.usage import Usage
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
-from gateway.doctor.reaching import Probe, ProbeResponse, send_probe
+from gateway.doctor.reaching import reach
+from gateway.http.client import Client, Fetched, OwnCall
+from gateway.http.target import make_url
 from gateway.limits.discovery import make_list_headers
 from gateway.settings import FormatName, Settings, UpstreamSettings
+from gateway.wire.model_list import MAX_BYTES
 
 _SUBJECT: Final = "streaming"
 _HELLO: Final = [{"role": "user", "content": "Hi"}]
@@ -28,10 +30,11 @@ _USAGE: Final = {"stream": True, "stream_options": {"include_usage": True}}
 _LEAST_OUTPUT: Final = 16
 _NEWER_NAME: Final = "max_completion_tokens"
 _SHOWN_NAMES: Final = 3
+_TIMEOUT_SECONDS: Final = 10.0
 
 
 async def examine_stream(
-    client: httpx.AsyncClient,
+    client: Client,
     settings: Settings,
     upstream: UpstreamSettings,
     model: str,
@@ -46,16 +49,14 @@ async def examine_stream(
     return _describe_refusal(upstream, model, response, names)
 
 
-async def _ask(
-    client: httpx.AsyncClient, upstream: UpstreamSettings, model: str
-) -> ProbeResponse | Diagnosis:
+async def _ask(client: Client, upstream: UpstreamSettings, model: str) -> Fetched | Diagnosis:
     wire_format: FormatName = next(name for name in _PATHS if name in upstream.formats)
     body = _make_body(wire_format, model)
     response = await _send(client, upstream, wire_format, body)
     is_newer = (
-        isinstance(response, ProbeResponse)
+        isinstance(response, Fetched)
         and response.status == 400
-        and _NEWER_NAME.encode() in response.body
+        and _NEWER_NAME.encode() in (response.body or b"")
     )
     if is_newer and "max_tokens" in body:
         del body["max_tokens"]
@@ -64,14 +65,12 @@ async def _ask(
 
 
 async def _send(
-    client: httpx.AsyncClient, upstream: UpstreamSettings, wire_format: FormatName, body: Mapping[str, Any]
-) -> ProbeResponse | Diagnosis:
-    headers = [*make_list_headers(upstream, ()), (b"Content-Type", b"application/json")]
-    url = upstream.base_url + _PATHS[wire_format]
-    content = msgspec.json.encode(body)
-    return await send_probe(
-        client, Probe(upstream=upstream, method="POST", url=url, headers=headers, body=content)
-    )
+    client: Client, upstream: UpstreamSettings, wire_format: FormatName, body: Mapping[str, Any]
+) -> Fetched | Diagnosis:
+    headers = [*make_list_headers(upstream, ()), ("Content-Type", "application/json")]
+    url = str(make_url(upstream, _PATHS[wire_format]))
+    call = OwnCall(upstream, "POST", url, headers, msgspec.json.encode(body))
+    return await reach(upstream, client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES))
 
 
 def _make_body(wire_format: FormatName, model: str) -> dict[str, Any]:
@@ -83,13 +82,13 @@ def _make_body(wire_format: FormatName, model: str) -> dict[str, Any]:
 
 
 def _describe_stream(
-    settings: Settings, upstream: UpstreamSettings, model: str, response: ProbeResponse
+    settings: Settings, upstream: UpstreamSettings, model: str, response: Fetched
 ) -> Diagnosis:
     place = f"{model} at {upstream.name}"
     if "text/event-stream" not in response.headers.get("content-type", ""):
         fix = f"turn off buffering in a proxy before {upstream.name}; the answer was asked for as a stream"
         return warn(_SUBJECT, f"{place}: did not stream its answer", fix)
-    usage = _find_usage(response.body)
+    usage = _find_usage(response.body or b"")
     if usage is None:
         fix = f"upgrade the server of {upstream.name} to one that knows stream_options.include_usage"
         return warn(
@@ -107,7 +106,7 @@ def _describe_cost(settings: Settings, upstream: UpstreamSettings, model: str, u
 
 
 def _describe_refusal(
-    upstream: UpstreamSettings, model: str, response: ProbeResponse, names: Collection[str]
+    upstream: UpstreamSettings, model: str, response: Fetched, names: Collection[str]
 ) -> Diagnosis:
     place = f"{model} at {upstream.name}"
     if response.status in (401, 403):

@@ -4,13 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2 as httpx
 import msgspec
 
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
-from gateway.doctor.reaching import SUBJECT, Probe, ProbeResponse, send_probe
-from gateway.limits.discovery import make_list_headers
-from gateway.limits.start_check import KEY_WANTED, LIST_PATH, REDIRECTS, SHOWN_CHARS, find_other_url
+from gateway.doctor.reaching import SUBJECT, reach
+from gateway.http.client import Client, Fetched
+from gateway.limits.start_check import (
+    KEY_WANTED,
+    LIST_PATH,
+    REDIRECTS,
+    ask_for_list,
+    describe_place,
+    find_other_url,
+    is_from_an_api,
+)
 from gateway.settings import UpstreamSettings
 from gateway.wire.model_list import parse_model_list
 
@@ -25,14 +32,14 @@ class UpstreamReport:
     is_usable: bool = True
 
 
-async def examine_upstream(client: httpx.AsyncClient, upstream: UpstreamSettings) -> UpstreamReport:
-    found = await _list_models(client, upstream, upstream.base_url)
+async def examine_upstream(client: Client, upstream: UpstreamSettings) -> UpstreamReport:
+    found = await reach(upstream, ask_for_list(client, upstream, upstream.base_url))
     if isinstance(found, Diagnosis):
         return UpstreamReport(findings=[found], is_usable=False)
     date = found.headers.get("date", "")
-    if found.status == 200 and _is_json(found):
+    if found.status == 200 and is_from_an_api(found):
         return UpstreamReport(
-            findings=[_describe_list(upstream, found)], names=_read_names(found.body), date=date
+            findings=[_describe_list(upstream, found)], names=_read_names(found.body or b""), date=date
         )
     if found.status in KEY_WANTED:
         return UpstreamReport(
@@ -43,25 +50,12 @@ async def examine_upstream(client: httpx.AsyncClient, upstream: UpstreamSettings
     return await _look_elsewhere(client, upstream, found)
 
 
-async def _list_models(
-    client: httpx.AsyncClient, upstream: UpstreamSettings, base_url: str
-) -> ProbeResponse | Diagnosis:
-    headers = make_list_headers(upstream, ())
-    return await send_probe(
-        client, Probe(upstream=upstream, method="GET", url=base_url + LIST_PATH, headers=headers)
-    )
-
-
-async def _look_elsewhere(
-    client: httpx.AsyncClient, upstream: UpstreamSettings, found: ProbeResponse
-) -> UpstreamReport:
+async def _look_elsewhere(client: Client, upstream: UpstreamSettings, found: Fetched) -> UpstreamReport:
     base_url, date = upstream.base_url, found.headers.get("date", "")
     other_url = find_other_url(base_url)
-    other = await _list_models(client, upstream, other_url)
+    other = await reach(upstream, ask_for_list(client, upstream, other_url))
     what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {found.status})"
-    if isinstance(other, ProbeResponse) and (
-        other.status in KEY_WANTED or (other.status == 200 and _is_json(other))
-    ):
+    if isinstance(other, Fetched) and is_from_an_api(other):
         finding = blame(SUBJECT, f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
         return UpstreamReport(findings=[finding], date=date, is_usable=False)
     if found.status == 200:
@@ -77,15 +71,15 @@ async def _look_elsewhere(
     return UpstreamReport(findings=[warn(SUBJECT, what, fix)], date=date)
 
 
-def _describe_list(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
-    names, windows = _read_names(found.body), parse_model_list(found.body)
+def _describe_list(upstream: UpstreamSettings, found: Fetched) -> Diagnosis:
+    names, windows = _read_names(found.body or b""), parse_model_list(found.body or b"")
     key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
     return note_ok(
         SUBJECT, f"{upstream.name}: {key}; lists {len(names):,} models, {len(windows):,} with their windows"
     )
 
 
-def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
+def _describe_key(upstream: UpstreamSettings, found: Fetched) -> Diagnosis:
     if upstream.api_key is None:
         what = f"{upstream.name}: is there, and wants the key of each caller (status {found.status})"
         return note_ok(SUBJECT, what)
@@ -95,15 +89,11 @@ def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis
     )
 
 
-def _describe_redirect(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
+def _describe_redirect(upstream: UpstreamSettings, found: Fetched) -> Diagnosis:
     """The upstream chooses where to, so it is shown as an ASCII literal."""
-    place = found.headers.get("location", "")[:SHOWN_CHARS].removesuffix(LIST_PATH)
+    place = describe_place(found).removesuffix(LIST_PATH)
     what = f"{upstream.name}: redirects to {place!a}, which is not followed"
     return blame(SUBJECT, what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
-
-
-def _is_json(found: ProbeResponse) -> bool:
-    return "json" in found.headers.get("content-type", "")
 
 
 def _read_names(body: bytes) -> frozenset[str]:

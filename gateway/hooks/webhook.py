@@ -4,7 +4,6 @@ Signature: `x-gateway-signature: sha256=HEX`, HMAC-SHA256 with the secret over `
 and the body.
 """
 
-import asyncio
 import hashlib
 import hmac
 import time
@@ -12,15 +11,14 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx2 as httpx
 import msgspec
 
 from gateway.core.errors import HookFailed
 from gateway.headers import X_GATEWAY_SIGNATURE, X_GATEWAY_TIMESTAMP
 from gateway.hooks import HookReply, PreCompact, SessionStart
+from gateway.http.client import Client, OwnCall
+from gateway.http.failures import CALL_ERRORS, describe_failure
 from gateway.settings import HookTarget
-from gateway.upstream.failures import describe_failure
-from gateway.upstream.internal_client import CALL_ERRORS
 from gateway.wire.content_encoding import decode_body
 
 _MAX_RESPONSE_BYTES: Final = 1 << 16
@@ -29,9 +27,7 @@ _MAX_RESPONSE_BYTES: Final = 1 << 16
 class Webhook:
     """name: the host alone, because the path may hold a secret."""
 
-    def __init__(
-        self, client: httpx.AsyncClient, target: HookTarget, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, target: HookTarget, clock: Callable[[], float] = time.time) -> None:
         self.name = urlsplit(target.url).netloc
         self._client = client
         self._target = target
@@ -50,20 +46,18 @@ class Webhook:
 
     async def _post(self, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", **self._sign(body)}
-        timeout_seconds = self._target.timeout_seconds
+        url = self._target.url
+        call = OwnCall(None, "POST", url, headers.items(), body)
         try:
-            async with (
-                asyncio.timeout(timeout_seconds),
-                self._client.stream(
-                    "POST", self._target.url, content=body, headers=headers, timeout=timeout_seconds
-                ) as response,
-            ):
-                if not 200 <= response.status_code < 300:
-                    raise HookFailed(f"status {response.status_code}")
-                body = await _read_bounded(response)
-                return decode_body(body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
+            found = await self._client.fetch(call, self._target.timeout_seconds, _MAX_RESPONSE_BYTES)
+            if not 200 <= found.status < 300:
+                raise HookFailed(f"status {found.status}")
+            if found.body is None:
+                raise HookFailed("response too long")
+            # Not decoded by the library, which has no bound for what a few bytes decode to.
+            return decode_body(found.body, found.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
         except CALL_ERRORS as error:
-            raise HookFailed(describe_failure(error, self._target.url)) from error
+            raise HookFailed(describe_failure(error, url)) from error
 
     def _sign(self, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._clock()))
@@ -73,13 +67,3 @@ class Webhook:
             signature = hmac.new(key, f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
             headers[X_GATEWAY_SIGNATURE] = f"sha256={signature}"
         return headers
-
-
-async def _read_bounded(response: httpx.Response) -> bytes:
-    body = b""
-    # Not decoded by the library, which has no bound for what a few bytes decode to.
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > _MAX_RESPONSE_BYTES:
-            raise HookFailed("response too long")
-    return body

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits, Sources, choose_limits, name_window_source
+from gateway.http.target import Upstreams
 from gateway.limits.model_lists import ModelLists, choose_viewer
 from gateway.limits.model_table import ModelTable
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import Settings
 from gateway.state.calibrations import Calibrations
 from gateway.tenants import list_tenants
-from gateway.upstream.target import Upstreams
 
 log = logging.getLogger("gateway.limits")
 

@@ -9,21 +9,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
-
-import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.limits.model_limits import Limits
-from gateway.headers import RawHeaders, make_upstream_headers
+from gateway.headers import RawHeaders, make_internal_headers, make_upstream_headers
+from gateway.http.client import Client, OwnCall
+from gateway.http.failures import CALL_ERRORS, describe_failure
+from gateway.http.target import make_url
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import choose_viewer
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.settings import UpstreamSettings
-from gateway.upstream.failures import describe_failure
-from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
-from gateway.upstream.target import make_url
 from gateway.wire.content_encoding import decode_body
 from gateway.wire.model_list import MAX_BYTES, parse_model_list
 
@@ -43,22 +40,12 @@ _TIME_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 _PATH: Final = "/v1/models"
 # By default a page of Anthropic's list holds 20 models. Its key needs a version header.
 _MESSAGES_QUERY: Final = "?limit=1000"
-_MESSAGES_VERSION: Final = (b"anthropic-version", b"2023-06-01")
-
-
-@dataclass(frozen=True, slots=True)
-class _ListRequest:
-    """The list of an upstream for one viewer. `headers` hold a credential, which must not be shown."""
-
-    viewer: str
-    upstream: str
-    url: str
-    headers: tuple[tuple[bytes, bytes], ...]
+_MESSAGES_VERSION: Final = ("anthropic-version", "2023-06-01")
 
 
 class Discovery:
     def __init__(
-        self, limits: LimitsBook, client: httpx.AsyncClient, clock: Callable[[], float] = time.monotonic
+        self, limits: LimitsBook, client: Client, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._limits = limits
         self._client = client
@@ -88,25 +75,25 @@ class Discovery:
             return
         # Until the response has come, the next request is as far away as after a failure.
         self._set_next(key, _RETRY_SECONDS)
-        request = _make_request(key, upstream, headers)
-        task = asyncio.get_running_loop().create_task(self._ask(request), name="discovery")
+        path = _PATH + _MESSAGES_QUERY if _speaks_messages_only(upstream) else _PATH
+        call = OwnCall(upstream, "GET", str(make_url(upstream, path)), make_list_headers(upstream, headers))
+        task = asyncio.get_running_loop().create_task(self._ask(key, call), name="discovery")
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
-    async def _ask(self, request: _ListRequest) -> None:
-        key = (request.viewer, request.upstream)
+    async def _ask(self, key: tuple[str, str], call: OwnCall) -> None:
+        """key: viewer and upstream."""
         try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                listed = await self._load(request)
+            listed = await self._load(call)
         except (UpstreamFailed, *CALL_ERRORS) as error:
             is_ours = isinstance(error, UpstreamFailed)
-            reason = str(error) if is_ours else describe_failure(error, request.url)
-            self._log_failure(request.upstream, reason)
+            reason = str(error) if is_ours else describe_failure(error, call.url)
+            self._log_failure(key[1], reason)
             self._limits.keep_no_list(*key)
             return
         self._set_next(key, _REFRESH_SECONDS)
         if self._limits.keep_list(*key, listed):
-            log.info("limits of %d models found at upstream %s", len(listed), request.upstream)
+            log.info("limits of %d models found at upstream %s", len(listed), key[1])
 
     def _log_failure(self, upstream: str, reason: str) -> None:
         """Once for each reason: each caller with a wrong key would have its own line otherwise."""
@@ -119,26 +106,16 @@ class Discovery:
                 reason,
             )
 
-    async def _load(self, request: _ListRequest) -> dict[str, Limits]:
+    async def _load(self, call: OwnCall) -> dict[str, Limits]:
         """The list of a 200. Raises UpstreamFailed and CALL_ERRORS."""
-        built = self._client.build_request(
-            "GET", request.url, headers=list(request.headers), timeout=_TIMEOUT_SECONDS
-        )
-        response = await self._client.send(built, stream=True)
-        try:
-            if response.status_code != 200:
-                raise UpstreamFailed(f"status {response.status_code}")
-            data = bytearray()
-            # Read without decoding, so that the encoded and the decoded size are both bounded.
-            async for chunk in response.aiter_raw():
-                data += chunk
-                if len(data) > MAX_BYTES:
-                    raise UpstreamFailed("larger than a model list")
-        finally:
-            await response.aclose()
-        encoding = response.headers.get("content-encoding", "")
+        found = await self._client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
+        if found.status != 200:
+            raise UpstreamFailed(f"status {found.status}")
+        if found.body is None:
+            raise UpstreamFailed("larger than a model list")
+        encoding = found.headers.get("content-encoding", "")
         # A few bytes may decode to megabytes, and 30 microseconds a model is too long for the event loop.
-        return await asyncio.to_thread(_parse, bytes(data), encoding)
+        return await asyncio.to_thread(_parse, found.body, encoding)
 
     def _set_next(self, key: tuple[str, str], pause_seconds: float) -> None:
         self._next_seconds.put(key, self._clock() + pause_seconds, _TIME_WEIGHT_BYTES)
@@ -153,19 +130,14 @@ def _parse(data: bytes, encoding: str) -> dict[str, Limits]:
     return parse_model_list(decode_body(data, encoding, MAX_BYTES))
 
 
-def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
+def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> list[tuple[str, str]]:
     """Those of a request for the list of models. received: of a client, used where we have no key."""
     sent = received if upstream.api_key is None else ()
     headers = make_upstream_headers(sent, upstream, _PATH)
-    own = [*make_internal_headers(headers.items()), (b"Accept", b"application/json")]
+    own = [*make_internal_headers(headers.items()), ("Accept", "application/json")]
     if _speaks_messages_only(upstream) and "anthropic-version" not in headers:
         own.append(_MESSAGES_VERSION)
-    return tuple(own)
-
-
-def _make_request(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _ListRequest:
-    path = _PATH + _MESSAGES_QUERY if _speaks_messages_only(upstream) else _PATH
-    return _ListRequest(*key, str(make_url(upstream, path)), make_list_headers(upstream, received))
+    return own
 
 
 def _speaks_messages_only(upstream: UpstreamSettings) -> bool:

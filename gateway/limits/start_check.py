@@ -7,15 +7,15 @@ then. The check only says so: a request is never sent to another address than th
 import asyncio
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
+from urllib.parse import urlsplit
 
-import httpx2 as httpx
-
+from gateway.http.client import Client, Fetched, OwnCall
+from gateway.http.failures import CALL_ERRORS, describe_failure
+from gateway.http.target import make_url
 from gateway.limits.discovery import make_list_headers
 from gateway.settings import UpstreamSettings
-from gateway.upstream.failures import describe_failure
-from gateway.upstream.internal_client import CALL_ERRORS
 from gateway.wire.model_list import MAX_BYTES, parse_model_list
 
 log = logging.getLogger("gateway.start")
@@ -28,28 +28,13 @@ LIST_PATH: Final = "/models"
 KEY_WANTED: Final = frozenset({401, 403})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 # What a broken server compresses is not worth the work.
-_PLAIN: Final = (b"Accept-Encoding", b"identity")
-# Of the place that a redirect names, which the upstream chooses.
-SHOWN_CHARS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class _ListResponse:
-    status: int
-    # "" if there is none.
-    content_type: str
-    location: str
-    # Empty unless it is a plain 200.
-    body: bytes
-
-    @property
-    def is_from_an_api(self) -> bool:
-        """False for a web page."""
-        return self.status in KEY_WANTED or (self.status == 200 and "json" in self.content_type)
+_PLAIN: Final = ("Accept-Encoding", "identity")
+# Longest part of the place that a redirect names which is shown. The upstream chooses it.
+_SHOWN_CHARS: Final = 200
 
 
 class StartCheck:
-    def __init__(self, upstreams: Collection[UpstreamSettings], client: httpx.AsyncClient) -> None:
+    def __init__(self, upstreams: Collection[UpstreamSettings], client: Client) -> None:
         self._upstreams = upstreams
         self._client = client
 
@@ -60,17 +45,17 @@ class StartCheck:
     async def _check(self, upstream: UpstreamSettings) -> None:
         base_url = upstream.base_url
         try:
-            found = await self._ask(upstream, base_url)
-            if found.is_from_an_api or found.status in REDIRECTS:
+            found = await ask_for_list(self._client, upstream, base_url)
+            if is_from_an_api(found) or found.status in REDIRECTS:
                 await _report(upstream, found)
                 return
             other_url = find_other_url(base_url)
-            other = await self._ask(upstream, other_url)
+            other = await ask_for_list(self._client, upstream, other_url)
         except CALL_ERRORS as error:
             reason = describe_failure(error, base_url)
             log.warning("upstream '%s': %s: is it running, and is this its address?", upstream.name, reason)
             return
-        if other.is_from_an_api:
+        if is_from_an_api(other):
             log.warning(
                 "upstream '%s' answers at %s, not at %s (status %d): write base_url: %s",
                 upstream.name,
@@ -84,41 +69,36 @@ class StartCheck:
                 "upstream '%s' has no list of models at %s (status %d)", upstream.name, base_url, found.status
             )
 
-    async def _ask(self, upstream: UpstreamSettings, base_url: str) -> _ListResponse:
-        """Raises CALL_ERRORS if there is no response."""
-        own = [*make_list_headers(upstream, ()), _PLAIN]
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
-            built = self._client.build_request(
-                "GET", base_url + LIST_PATH, headers=own, timeout=_TIMEOUT_SECONDS
-            )
-            response = await self._client.send(built, stream=True)
-            try:
-                body = await _read(response)
-            finally:
-                await response.aclose()
-        fields = response.headers
-        return _ListResponse(
-            response.status_code, fields.get("content-type", ""), fields.get("location", ""), body
-        )
+
+async def ask_for_list(client: Client, upstream: UpstreamSettings, base_url: str) -> Fetched:
+    """The list of models at this base URL. Raises CALL_ERRORS if there is no response."""
+    asked = replace(upstream, base_url=base_url)
+    headers = [*make_list_headers(asked, ()), _PLAIN]
+    call = OwnCall(upstream, "GET", str(make_url(asked, LIST_PATH)), headers)
+    return await client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
 
 
-async def _read(response: httpx.Response) -> bytes:
-    """Empty unless it is a model list."""
-    if response.status_code != 200 or response.headers.get("content-encoding"):
-        return b""
-    data = bytearray()
-    async for chunk in response.aiter_raw():
-        data += chunk
-        if len(data) > MAX_BYTES:
-            return b""
-    return bytes(data)
+def is_from_an_api(found: Fetched) -> bool:
+    """False for a web page."""
+    is_json = "json" in found.headers.get("content-type", "")
+    return found.status in KEY_WANTED or (found.status == 200 and is_json)
 
 
-async def _report(upstream: UpstreamSettings, found: _ListResponse) -> None:
+def describe_place(found: Fetched) -> str:
+    """Scheme, host and path that a redirect names; its query may hold a key."""
+    try:
+        parts = urlsplit(found.headers.get("location", ""))
+    except ValueError:
+        return ""
+    scheme = f"{parts.scheme}://" if parts.netloc else ""
+    return f"{scheme}{parts.netloc.rpartition('@')[2]}{parts.path}"[:_SHOWN_CHARS]
+
+
+async def _report(upstream: UpstreamSettings, found: Fetched) -> None:
     name, url = upstream.name, upstream.base_url
     if found.status in REDIRECTS:
         # The upstream chooses this text.
-        place = ascii(found.location[:SHOWN_CHARS])
+        place = ascii(describe_place(found))
         log.warning(
             "upstream '%s' redirects %s to %s, which is not followed: change base_url",
             name,
@@ -129,7 +109,7 @@ async def _report(upstream: UpstreamSettings, found: _ListResponse) -> None:
         log.warning("upstream '%s' refuses its api_key (status %d)", name, found.status)
     elif found.status == 200:
         # 30 microseconds a model is too long for the event loop.
-        windows = len(await asyncio.to_thread(parse_model_list, found.body))
+        windows = len(await asyncio.to_thread(parse_model_list, found.body or b""))
         log.info("upstream '%s' answers at %s and names the windows of %d models", name, url, windows)
     else:
         log.info("upstream '%s' answers at %s", name, url)

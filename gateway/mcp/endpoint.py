@@ -13,18 +13,17 @@ from typing import Final
 from aiohttp import hdrs
 
 from gateway.bounds.lanes import Lanes
-from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.memory import MemoryBudget
 from gateway.core.errors import RequestRefused
-from gateway.downstream.request import Request, RequestHead, read_body
-from gateway.downstream.request_note import RequestNote
-from gateway.downstream.response import Response, make_local_head, send_local_response, send_refusal
 from gateway.headers import has_same_origin, is_from_other_page, names_loopback
+from gateway.http.reply import Reply
+from gateway.http.request import Request, RequestHead, read_body
 from gateway.mcp.library import McpLibrary
 from gateway.mcp.tools import HistoryTools
-from gateway.quotas.gate import QuotaGate
 from gateway.reporting.metrics import Metrics
 from gateway.settings import Settings
 from gateway.tenants import Tenancy, Tenant
+from gateway.tenants.quota import QuotaGate
 
 log = logging.getLogger("gateway.mcp")
 
@@ -54,43 +53,43 @@ class McpEndpoint:
     tools: HistoryTools
     library: McpLibrary
 
-    async def respond(self, request: Request) -> Response | None:
+    async def respond(self, request: Request, reply: Reply) -> None:
         """Raises only ConnectionError, if the client hung up."""
-        note, status = RequestNote(), 0
+        note = reply.note
         note.format = "mcp"
         self.metrics.open_requests += 1
         try:
-            response = await self._respond(request, note)
-            status = response.status
-            return response
+            await self._respond(request, reply)
         finally:
             self.metrics.open_requests -= 1
-            self.metrics.note_end(note, status, time.monotonic())
+            self.metrics.note_end(note, reply.status, time.monotonic())
 
-    async def _respond(self, request: Request, note: RequestNote) -> Response:
+    async def _respond(self, request: Request, reply: Reply) -> None:
         try:
-            return await self._serve(request, note)
+            await self._serve(request, reply)
         except RequestRefused as error:
-            return send_refusal(request, error)
+            await reply.refuse(error)
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - the edge: it must end in a response, not in a silence
             # The library's error may quote the request.
             log.error("an MCP request failed inside the gateway: %s", type(error).__name__)
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
-            return send_refusal(request, failure)
+            await reply.refuse(failure)
 
-    async def _serve(self, request: Request, note: RequestNote) -> Response:
+    async def _serve(self, request: Request, reply: Reply) -> None:
         self._check_page(request.head)
         tenant = self.tenancy.identify(request.head.headers, request.head.target)
         if request.head.method != hdrs.METH_POST:
             # Without sessions there is no stream to open and no session to delete.
-            return send_local_response(request, 405, b"", {hdrs.ALLOW: hdrs.METH_POST})
+            await reply.answer(405, b"", {hdrs.ALLOW: hdrs.METH_POST})
+            return
         quota = tenant.quota
         if quota is None or not quota.limits_requests:
-            return await self._answer(request, tenant, note)
+            await self._answer(request, tenant, reply)
+            return
         async with self.gate.admit(tenant, quota):
-            return await self._answer(request, tenant, note)
+            await self._answer(request, tenant, reply)
 
     def _check_page(self, head: RequestHead) -> None:
         """Raises RequestRefused (403). Programs that are no browser send no `Origin`."""
@@ -103,21 +102,16 @@ class McpEndpoint:
         if (origin is not None and not is_own) or is_from_other_page(head.headers):
             raise RequestRefused(403, _FOREIGN_PAGE, kind="permission_error", code="foreign_origin")
 
-    async def _answer(self, request: Request, tenant: Tenant, note: RequestNote) -> Response:
+    async def _answer(self, request: Request, tenant: Tenant, reply: Reply) -> None:
         respond = await self.library.load()
         with self.memory.open(tenant.id) as share:
             max_bytes = min(_MAX_BODY_BYTES, self.settings.listen.max_body_bytes)
             body = await read_body(request, max_bytes, share, self.lanes)
-            note.read_seconds = time.monotonic()
+            reply.note.read_seconds = time.monotonic()
             if body.beyond is not None:
                 raise RequestRefused(413, f"The request body is too large: {body.beyond}.")
             call = partial(self.tools.call, tenant)
             whole = await respond(call, request.head, body.plain, max_bytes)
             await share.fit(len(body.plain) + len(whole.body))
             headers = {str(hdrs.CONTENT_TYPE): whole.content_type} if whole.content_type else {}
-            response = Response(make_local_head(whole.status, len(whole.body), headers), request)
-            if response.finish(whole.body):
-                begun_seconds = time.monotonic()
-                await response.drain()
-                note.client_seconds += time.monotonic() - begun_seconds
-            return response
+            await reply.answer(whole.status, whole.body, headers)

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, NamedTuple
 
-from gateway.downstream.request import RequestHead
 from gateway.headers import RawHeaders
+from gateway.http.request import RequestHead
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gateway.bounds.interpreter import import_for_good
+from gateway.bounds.process import import_for_good
 from gateway.core.errors import RequestRefused
-from gateway.downstream.request import RequestHead
+from gateway.http.request import RequestHead
 from gateway.mcp.exchange import AsgiResponse
 from gateway.mcp.tools import CallTool
 

@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from gateway import __version__
-from gateway.downstream.request import RequestHead
+from gateway.http.request import RequestHead
 from gateway.mcp.exchange import AsgiResponse, run_application
 from gateway.mcp.tools import DESCRIPTIONS, CallTool
 

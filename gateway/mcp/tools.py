@@ -24,7 +24,7 @@ from gateway.originals.search import (
 )
 from gateway.recall.pieces import render_pieces
 from gateway.reporting.metrics import Metrics, SearchResult
-from gateway.store import StoreError
+from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 from gateway.tenants import Tenant
 

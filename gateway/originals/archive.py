@@ -9,12 +9,13 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from gateway.bounds.work_queue import WorkQueue
+from gateway.bounds.background import WorkQueue
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
@@ -26,11 +27,11 @@ from gateway.originals.removed import (
     RemovalKind,
     RemovedMessages,
     fingerprint,
-    parse_removed,
-    render_removed,
 )
-from gateway.store import Store, StoreError
-from gateway.store.keys import make_key, make_tag
+from gateway.state.records import Kind, Listed, Records
+from gateway.store.blobs import Blobs
+from gateway.store.interface import Store, StoreError
+from gateway.store.keys import make_tag
 
 log = logging.getLogger("gateway.archive")
 
@@ -42,6 +43,7 @@ _SLICE_MESSAGES: Final = 128
 _KEPT_BYTES: Final = 1 << 18
 _KEPT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 _DAY_SECONDS: Final = 86_400
+_KIND: Final = "removal"
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -86,14 +88,39 @@ class KeptList(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int
 
 
+class Removals:
+    """The lists of all conversations in the store, each under its conversation and its place."""
+
+    def __init__(self, store: Store, keep_seconds: float) -> None:
+        self._store = store
+        self.records = Records(store, Kind(name=_KIND, type=RemovedMessages, keep_seconds=keep_seconds))
+
+    async def load(
+        self, tag: str, conversation_id: str, known: Collection[str] = ()
+    ) -> list[Listed[RemovedMessages]]:
+        """The oldest first, without those of known places. Raises StoreError."""
+        listed = await self._store.list(_KIND, tag, conversation_id)
+        unknown = [each for each in listed if find_list_place(each.key.name) not in known]
+        found = await asyncio.to_thread(lambda: list(self.records.parse_listed(unknown)))
+        return sorted(found, key=lambda each: each.name)
+
+
 class OriginalsArchive:
     """keep_seconds: unless the policy says otherwise. note_kept: hears of each list that was written."""
 
     def __init__(
-        self, store: Store, keep_seconds: float, note_kept: Callable[[KeptList], None] | None = None
+        self,
+        removals: Removals,
+        blobs: Blobs,
+        keep_seconds: float,
+        note_kept: Callable[[KeptList], None] | None = None,
     ) -> None:
-        self._store = store
+        self.removals = removals
+        self._blobs = blobs
         self._keep_seconds = keep_seconds
+        # Whose job runs, by the tag of the owner and the conversation, and whether it was deleted meanwhile.
+        self._current = ("", "")
+        self._is_forgotten = False
         self._note_kept = note_kept
         self._queue = WorkQueue(self._keep, _WAITING_BYTES)
         self._kept: Lru[str, _KeptRange] = Lru(_KEPT_BYTES)
@@ -108,9 +135,16 @@ class OriginalsArchive:
         """Returns once everything that was queued is archived."""
         await self._queue.finish()
 
-    def forget_conversation(self, conversation_id: str) -> None:
-        """What it had archived is archived again if it is removed again."""
-        self._kept.pop(conversation_id)
+    def forget(self, tag: str, conversation_id: str | None = None) -> None:
+        """A tenant, or one conversation of it: what is queued is not archived. What it had archived is
+        archived again if it is removed again.
+        """
+        if conversation_id is None:
+            self._kept.clear()
+        else:
+            self._kept.pop(conversation_id)
+        self._queue.drop_where(lambda job: _concerns(tag, conversation_id, *_name_owner(job)))
+        self._is_forgotten = self._is_forgotten or _concerns(tag, conversation_id, *self._current)
 
     # Archiving. These calls only queue a job.
 
@@ -157,7 +191,7 @@ class OriginalsArchive:
         self._warn("too much is waiting to be archived")
         return False
 
-    # Reading. What is absent, expired or damaged is left out, or None.
+    # Reading. What is absent, expired or damaged is left out, or None. Raises StoreError.
 
     async def load_lists(
         self, tag: str, conversation_id: str, max_messages: int, behind: str | None = None
@@ -165,40 +199,50 @@ class OriginalsArchive:
         """The newest list first, and that one in any case; the others as long as they hold no more than
         max_messages together. tag: of the owner, see `store.keys`. behind: the last place of another listing.
         """
-        found = await self._store.scan(make_list_prefix(tag, conversation_id))
+        found = await self.removals.load(tag, conversation_id)
         if behind is not None:
-            found = [each for each in found if find_list_place(each[0]) < behind]
-        return await asyncio.to_thread(_choose_newest, found, max_messages)
+            found = [each for each in found if find_list_place(each.name) < behind]
+        return _choose_newest(found, max_messages)
 
     async def load(self, tag: str, conversation_id: str, digest: str) -> bytes | None:
         """An original of this conversation; those of other conversations are not returned."""
-        found = await self._store.scan(make_list_prefix(tag, conversation_id))
-        owner = await asyncio.to_thread(_find_owner, found, digest)
-        if owner is None:
-            return None
-        data = await self._store.read(make_key(tag, "original", digest))
-        raw = await asyncio.to_thread(unpack, data) if data is not None else None
-        return raw if raw is not None and fingerprint(owner, raw) == digest else None
+        for listed in reversed(await self.removals.load(tag, conversation_id)):
+            removed = listed.record
+            if any(original.digest == digest for original in removed.originals):
+                data = (await self._blobs.get(tag, conversation_id, [digest])).get(digest)
+                raw = await asyncio.to_thread(unpack, data) if data is not None else None
+                return raw if raw is not None and fingerprint(removed.owner, raw) == digest else None
+        return None
 
     # The background job.
 
     async def _keep(self, job: _Job) -> None:
         """The list is written last, so the messages that it names exist."""
-        owner, originals = job.received.owner, []
-        tag, finder = make_tag(owner), OriginFinder(job.received)
+        originals: list[Original] = []
+        self._current, self._is_forgotten = _name_owner(job), False
+        finder = OriginFinder(job.received)
         try:
             for positions in _slices(job):
                 some = await asyncio.to_thread(_pack_some, job, finder, positions)
-                records = {make_key(tag, "original", each.digest): data for each, data in some}
-                await self._write(records, job.keep_seconds)
+                if self._is_forgotten:
+                    return
+                values = {each.digest: data for each, data in some}
+                await self._blobs.put(*self._current, values, keep_seconds=job.keep_seconds)
                 originals += [each for each, _ in some]
-            await self._write_list(tag, job, originals)
+            if not self._is_forgotten:
+                await self._write_list(job, originals)
         except StoreError:
             self._warn("the store cannot be written")
+        finally:
+            if self._is_forgotten:
+                # Some of it may have been written behind the deletion.
+                with suppress(StoreError):
+                    await self._blobs.delete(self._current[0], [self._current[1]])
+            self._current = ("", "")
 
-    async def _write_list(self, tag: str, job: _Job, originals: Sequence[Original]) -> None:
-        """And behind it its place. Raises StoreError."""
-        now_ns = time.time_ns()
+    async def _write_list(self, job: _Job, originals: Sequence[Original]) -> None:
+        """Raises StoreError."""
+        now_ns, identity = time.time_ns(), job.conversation_id
         removed = RemovedMessages(
             owner=job.received.owner,
             created_seconds=now_ns / 1e9,
@@ -207,16 +251,13 @@ class OriginalsArchive:
             format=job.received.format.name,
             keep_seconds=job.keep_seconds,
         )
-        data = await asyncio.to_thread(lambda: zlib.compress(render_removed(removed)))
         place = f"{now_ns:016x}"
-        key = f"{make_list_prefix(tag, job.conversation_id)}{place}"
-        newest = make_newest_key(tag, job.conversation_id)
-        await self._write({key: data}, job.keep_seconds)
-        # Whoever sees it finds the list.
-        self._store.write(newest, place.encode(), keep_seconds=job.keep_seconds)
+        self.removals.records.put(
+            removed.owner, f"{identity}/{place}", removed, group=identity, keep_seconds=job.keep_seconds
+        )
         if self._note_kept is not None:
             kept = KeptList(
-                conversation_id=job.conversation_id,
+                conversation_id=identity,
                 place=place,
                 removed=removed,
                 received=job.received,
@@ -225,37 +266,19 @@ class OriginalsArchive:
             )
             self._note_kept(kept)
 
-    async def _write(self, records: dict[str, bytes], keep_seconds: float) -> None:
-        """Waits for the commit, so that the store never queues more than one slice. Raises StoreError."""
-        *others, last = records.items()
-        for key, value in others:
-            self._store.write(key, value, keep_seconds=keep_seconds)
-        await self._store.write_durably(*last, keep_seconds=keep_seconds)
-
     def _warn(self, why: str) -> None:
         if not self._has_warned:
             log.warning("originals are not kept: %s; further cases are not logged", why)
         self._has_warned = True
 
 
-async def find_own_originals(store: Store, tag: str, conversation_id: str) -> list[str]:
-    """The names of the lists of a conversation, and of the originals that no other one of the tenant has."""
-    found = await store.scan(make_key(tag, "taken", ""))
-    own = await asyncio.to_thread(_choose_own, found, tag, conversation_id)
-    newest = make_newest_key(tag, conversation_id)
-    return own if await store.read(newest) is None else [*own, newest]
+def _name_owner(job: _Job) -> tuple[str, str]:
+    """The tag of the owner, and the conversation."""
+    return make_tag(job.received.owner), job.conversation_id
 
 
-def _choose_own(found: Sequence[tuple[str, bytes]], tag: str, conversation_id: str) -> list[str]:
-    prefix = make_list_prefix(tag, conversation_id)
-    own = [(name, data) for name, data in found if name.startswith(prefix)]
-    others = [(name, data) for name, data in found if not name.startswith(prefix)]
-    digests = _list_digests(own) - _list_digests(others)
-    return [*(name for name, _ in own), *(make_key(tag, "original", each) for each in sorted(digests))]
-
-
-def _list_digests(found: Sequence[tuple[str, bytes]]) -> set[str]:
-    return {original.digest for _, removed in read_lists(found) for original in removed.originals}
+def _concerns(tag: str, conversation_id: str | None, job_tag: str, job_conversation: str) -> bool:
+    return job_tag == tag and conversation_id in (None, job_conversation)
 
 
 def _slices(job: _Job) -> Iterator[list[int]]:
@@ -316,43 +339,19 @@ def unpack(data: bytes) -> bytes | None:
         return None
 
 
-def make_list_prefix(tag: str, conversation_id: str) -> str:
-    """Of the names of a conversation's lists."""
-    return make_key(tag, "taken", f"{conversation_id}:")
+def find_list_place(name: str) -> str:
+    """Of the record of a list. Later lists have greater ones."""
+    return name.rpartition("/")[2]
 
 
-def make_newest_key(tag: str, conversation_id: str) -> str:
-    """Of the record with the place of the list that was written last. Lists of earlier versions have none."""
-    return make_key(tag, "newest", conversation_id)
-
-
-def find_list_place(key: str) -> str:
-    """Later lists have greater ones."""
-    return key.rpartition(":")[2]
-
-
-def read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[tuple[int, RemovedMessages]]:
-    """The newest first, without damaged ones. Each with the number of those that are older."""
-    for older in reversed(range(len(found))):
-        plain = unpack(found[older][1])
-        removed = parse_removed(plain) if plain is not None else None
-        if removed is not None:
-            yield older, removed
-
-
-def _choose_newest(found: Sequence[tuple[str, bytes]], max_messages: int) -> Listing:
+def _choose_newest(found: Sequence[Listed[RemovedMessages]], max_messages: int) -> Listing:
+    """found: the oldest first."""
     lists, left_off = list[RemovedMessages](), 0
-    for older, removed in read_lists(found):
+    for older in reversed(range(len(found))):
+        removed = found[older].record
         max_messages -= len(removed.originals)
         if lists and max_messages < 0:
             break
         lists.append(removed)
         left_off = older
-    return Listing(lists, left_off, find_list_place(found[left_off][0]) if found else "")
-
-
-def _find_owner(found: Sequence[tuple[str, bytes]], digest: str) -> str | None:
-    for _, removed in read_lists(found):
-        if any(original.digest == digest for original in removed.originals):
-            return removed.owner
-    return None
+    return Listing(lists, left_off, find_list_place(found[left_off].name) if found else "")

@@ -10,17 +10,22 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-import httpx2 as httpx
 import msgspec
 
+from gateway.headers import make_upstream_headers
+from gateway.http.client import Client, OwnCall
+from gateway.http.failures import CALL_ERRORS
+from gateway.http.target import make_url
 from gateway.settings import UpstreamSettings
-from gateway.upstream.internal_client import CALL_ERRORS
 
 log = logging.getLogger("gateway.search")
 
 # Far above what any model returns.
 _MOST_NUMBERS: Final = 16_384
 _OK: Final = 200
+_PATH: Final = "/embeddings"
+# A batch of the longest vectors, written as text.
+_MOST_BYTES: Final = 64 << 20
 
 
 class _Vector(msgspec.Struct):
@@ -33,7 +38,7 @@ class _Answer(msgspec.Struct):
 
 
 class Embedder:
-    def __init__(self, client: httpx.AsyncClient, upstream: UpstreamSettings, model: str) -> None:
+    def __init__(self, client: Client, upstream: UpstreamSettings, model: str) -> None:
         """client: for calls of our own."""
         self._client = client
         self._upstream = upstream
@@ -48,18 +53,11 @@ class Embedder:
     async def embed(self, texts: Sequence[str], longest_seconds: float) -> list[bytes] | None:
         """As many as texts, in their order, all of one length; None if the upstream fails or is late."""
         try:
-            # The client's own timeout is for each read, and an upstream may send a byte at a time.
-            async with asyncio.timeout(longest_seconds):
-                response = await self._client.post(
-                    f"{self._upstream.base_url}/embeddings",
-                    content=msgspec.json.encode({"model": self._model, "input": texts}),
-                    headers=self._make_headers(),
-                    timeout=longest_seconds,
-                )
-            vectors, why = None, f"status {response.status_code}"
-            if response.status_code == _OK:
+            found = await self._client.fetch(self._make_call(texts), longest_seconds, _MOST_BYTES)
+            vectors, why = None, f"status {found.status}"
+            if found.status == _OK and found.body is not None:
                 # A batch has some hundred thousand numbers, which takes tens of milliseconds.
-                vectors = await asyncio.to_thread(_read_vectors, response.content, len(texts))
+                vectors = await asyncio.to_thread(_read_vectors, found.body, len(texts))
         except CALL_ERRORS as error:
             vectors, why = None, type(error).__name__
         if vectors is None and not self._has_warned:
@@ -67,11 +65,11 @@ class Embedder:
         self._has_warned = vectors is None
         return vectors
 
-    def _make_headers(self) -> dict[str, str]:
-        headers = {"content-type": "application/json"}
-        if self._upstream.api_key is not None:
-            headers["authorization"] = f"Bearer {self._upstream.api_key.get_secret_value()}"
-        return headers
+    def _make_call(self, texts: Sequence[str]) -> OwnCall:
+        upstream = self._upstream
+        headers = [*make_upstream_headers((), upstream, _PATH).items(), ("Content-Type", "application/json")]
+        body = msgspec.json.encode({"model": self._model, "input": texts})
+        return OwnCall(upstream, "POST", str(make_url(upstream, _PATH)), headers, body)
 
 
 def _read_vectors(body: bytes, count: int) -> list[bytes] | None:

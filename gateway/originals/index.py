@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-import httpx2 as httpx
 from msgspec.structs import replace
 
-from gateway.bounds.work_queue import WorkQueue
+from gateway.bounds.background import WorkQueue
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
-from gateway.originals.archive import KeptList
+from gateway.http.client import Client
+from gateway.originals.archive import KeptList, Removals
 from gateway.originals.batches import Stay, cut_batches, read_kept
 from gateway.originals.catch_up import CatchUp
 from gateway.originals.embedder import Embedder
@@ -38,7 +38,8 @@ from gateway.originals.index_writer import Indexed, IndexWriter
 from gateway.originals.removed import RemovedMessages
 from gateway.originals.search import FoundPiece, MentionedFile, OriginalText, Scope, SearchFailed
 from gateway.settings import Settings
-from gateway.store import Store, find_directory
+from gateway.store.address import find_folder
+from gateway.store.blobs import Blobs
 from gateway.store.keys import make_tag
 from gateway.store.stores import SEARCH_NAME
 
@@ -66,20 +67,19 @@ class OriginalsIndex:
 
     def __init__(
         self,
-        store: Store,
+        removals: Removals,
+        blobs: Blobs,
         files: IndexFiles,
         keep_seconds: float,
         clock: Callable[[], float] = time.time,
         embedder: Embedder | None = None,
     ) -> None:
-        """store: that of the originals. keep_seconds: of those whose list does not say it. embedder: None for
-        a search by words alone.
-        """
+        """keep_seconds: of those whose list does not say it. embedder: None for a search by words alone."""
         self._keep_seconds = keep_seconds
         self._clock = clock
         self._writer = IndexWriter(files)
         self._queue: WorkQueue[tuple[KeptList, int]] = WorkQueue(self._index_kept, _WAITING_BYTES)
-        self._catch_up = CatchUp(store, self._writer, self._find_stay, clock)
+        self._catch_up = CatchUp(removals, blobs, self._writer, self._find_stay, clock)
         self._embedder = embedder
         self._embedding = EmbeddingQueue(self._writer, embedder) if embedder is not None else None
         self._sweeper: asyncio.Task[None] | None = None
@@ -252,11 +252,9 @@ class OriginalsIndex:
 
     def forget(self, tag: str) -> None:
         """Everything of a tenant."""
-        self._catch_up.clear()
         self._writer.delete(self._writer.files.delete_tenant, tag)
 
     def forget_conversation(self, tag: str, conversation_id: str) -> None:
-        self._catch_up.forget((tag, conversation_id))
         self._writer.delete(self._writer.files.delete, tag, conversation_id)
 
     async def _sweep(self) -> None:
@@ -266,18 +264,18 @@ class OriginalsIndex:
 
 
 def make_index(
-    settings: Settings, originals: Store, client: httpx.AsyncClient | None = None
+    settings: Settings, removals: Removals, blobs: Blobs, client: Client | None = None
 ) -> OriginalsIndex:
-    """Beside a store on disk, otherwise in a private directory. originals: their store. client: for calls of
-    our own; without it no vectors are asked for.
+    """Beside a store on disk, otherwise in a private directory. client: for calls of our own; without it no
+    vectors are asked for.
     """
-    retention, directory = settings.retention, find_directory(settings.store)
+    retention, directory = settings.retention, find_folder(settings.store)
     bounds = IndexBounds(total=retention.search_bytes, tenant=retention.search_bytes_per_tenant)
     files = IndexFiles(directory / SEARCH_NAME if directory is not None else None, bounds)
     embedder, model, upstream = None, settings.embeddings.model, settings.embeddings.upstream
     if client is not None and model is not None and upstream is not None:
         embedder = Embedder(client, settings.upstreams[upstream], model)
-    return OriginalsIndex(originals, files, retention.seconds, embedder=embedder)
+    return OriginalsIndex(removals, blobs, files, retention.seconds, embedder=embedder)
 
 
 def _join_scopes(scopes: Sequence[Scope]) -> Iterator[Scope]:

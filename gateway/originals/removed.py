@@ -4,7 +4,7 @@ the fingerprint that each message is kept under.
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -36,35 +36,18 @@ class Original(msgspec.Struct, frozen=True, array_like=True):
     link_before: str = ""
 
 
-class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that one compaction replaced or one batch marked. originals: as in the conversation.
 
-    format: the name of the wire format. keep_seconds: for which they are kept from then on. Lists of earlier
-    versions have neither.
+    format: the name of the wire format. keep_seconds: for which they are kept from then on.
     """
 
-    version: Literal[1] = 1
     owner: str
     created_seconds: float
     kind: RemovalKind
     originals: Sequence[Original]
     format: str = ""
     keep_seconds: float | None = None
-
-
-_decoder: Final = msgspec.json.Decoder(RemovedMessages)
-
-
-def render_removed(removed: RemovedMessages) -> bytes:
-    return msgspec.json.encode(removed)
-
-
-def parse_removed(data: bytes) -> RemovedMessages | None:
-    """None if the list is damaged or has another version."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def fingerprint(owner: str, raw: bytes) -> str:

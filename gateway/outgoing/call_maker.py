@@ -9,9 +9,9 @@ from typing import Final, Literal
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
+from gateway.http.client import UpstreamCall
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.outgoing.fair_rewriter import FairRewriter
-from gateway.upstream.sending import UpstreamCall
 from gateway.wire.edits import Edit, make_usage_edit
 from gateway.wire.recall import AnsweredRecall, Insertion
 

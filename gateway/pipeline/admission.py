@@ -11,7 +11,6 @@ from aiohttp import hdrs
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import find_label, is_agent
 from gateway.core.limits.model_limits import BETA_HEADER
-from gateway.downstream.request import HeadKey, RequestHead
 from gateway.headers import (
     X_GATEWAY_BYPASS,
     X_GATEWAY_ECONOMICS,
@@ -22,20 +21,20 @@ from gateway.headers import (
     names_loopback,
     without_credential,
 )
+from gateway.http.allow import find_stored_response, is_allowed, may_name_responses
+from gateway.http.client import OutgoingBody, UpstreamCall
+from gateway.http.request import HeadKey, RequestHead
+from gateway.http.target import Upstreams, make_url
 from gateway.lru import Lru
 from gateway.settings import Settings, UpstreamSettings, is_loopback
 from gateway.tenants import Tenancy, Tenant
-from gateway.upstream.allow_list import find_stored_response, is_allowed, may_name_responses
-from gateway.upstream.sending import OutgoingBody, UpstreamCall
-from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import find_counted_format, find_format, find_stored_history
 from gateway.wire.wire_format import StoredHistory, WireFormat
 
 # Routes hold callers' keys, as open requests do. So they stay in memory, and only a few are kept.
 _ROUTES_BYTES: Final = 2 << 20
 _ROUTE_WEIGHT_BYTES: Final = 3_000
-# A header is kept as received, in the key, and in up to three variants of the head that goes upstream, each
-# as text and as bytes.
+# A header is kept as received, in the key, and in up to three variants of the head that goes upstream.
 _COPIES: Final = 5
 _HEADER_WEIGHT_BYTES: Final = 550
 _NOT_ALLOWED: Final = (
@@ -149,7 +148,6 @@ def _make_upstream_head(head: RequestHead, upstream: UpstreamSettings) -> Upstre
     return UpstreamHead(
         head.method,
         make_url(upstream, path),
-        make_target(upstream, path),
         make_upstream_headers(head.raw_headers, upstream, path),
     )
 

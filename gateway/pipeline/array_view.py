@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.memory import MemoryBudget
 from gateway.conversations.registry import NewestRequest
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation

@@ -18,8 +18,8 @@ from gateway.core.compaction.manual import (
     may_be_command,
     parse_compact,
 )
-from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
+from gateway.http.reply import Reply
 from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.wire_format import LocalResponse
@@ -37,7 +37,7 @@ class Commands:
         self._shows_headers = settings.response_headers
         self._manual = manual
 
-    async def run(self, turn: Turn, instructions: str, client: Responder) -> None:
+    async def run(self, turn: Turn, instructions: str, client: Reply) -> None:
         """Waits no longer than a request waits for its summaries. A compaction that takes longer goes on."""
         headers = {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}
         task = self._manual.compact(turn, instructions)

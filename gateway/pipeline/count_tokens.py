@@ -5,8 +5,8 @@ decided, recorded or started, for a count is not a turn of the conversation.
 """
 
 from gateway.core.compaction.plan import Plan
-from gateway.downstream.request import ReceivedBody
-from gateway.downstream.responder import Responder
+from gateway.http.reply import Reply
+from gateway.http.request import ReceivedBody
 from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange
@@ -22,7 +22,7 @@ class CountTokens:
         self._rewriter = rewriter
         self._relay = relay
 
-    async def run(self, route: Route, body: ReceivedBody, client: Responder) -> None:
+    async def run(self, route: Route, body: ReceivedBody, client: Reply) -> None:
         """Relays the request as it would be sent, or as it came if it cannot be read."""
         call = route.with_body(body.raw)
         turn = await self._turns.build_for_count(route, body)

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.http.client import UpstreamCall
 from gateway.outgoing.call_maker import NOTHING_ADDED, Additions
-from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
-from gateway.upstream.sending import UpstreamCall
+from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.wire.response.reader import Reading
 from gateway.wire.sse import SseEvent
 

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import OnEvent, Turn
 from gateway.core.errors import RequestRefused, Unreadable
-from gateway.downstream.request import ReceivedBody
+from gateway.http.allow import is_granted
+from gateway.http.client import UpstreamCall
+from gateway.http.request import ReceivedBody
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.state.owned_names import OwnedNames
-from gateway.upstream.allow_list import is_granted
-from gateway.upstream.sending import UpstreamCall
+from gateway.store.interface import Unknown
 from gateway.wire.sse import SseEvent
 from gateway.wire.structure import BodyBounds
 from gateway.wire.wire_format import StoredHistory
@@ -31,6 +32,8 @@ _NOT_YOURS: Final = (
     "credentials. "
     "(This upstream's key is shared; `allow` in its settings can open stored responses to all callers.)"
 )
+
+_UNKNOWN: Final = "The gateway cannot look up now who made what this request names. Try again."
 
 
 class NameGuard:
@@ -87,7 +90,11 @@ class NameGuard:
         return await self._lanes.run(route.tenant.id, size_bytes, find, body.plain, self._bounds)
 
     async def _owns(self, route: Route, name: str) -> bool:
-        return await self._owned.owns(route.tenant.id, route.upstream.name, name)
+        """Raises RequestRefused (503) if the store does not say."""
+        try:
+            return await self._owned.owns(route.tenant.id, route.upstream.name, name)
+        except Unknown:
+            raise RequestRefused(503, _UNKNOWN) from None
 
     def _record(self, route: Route, naming: StoredHistory, event: SseEvent) -> None:
         self._owned.record(route.tenant.id, route.upstream.name, naming.find_given_names(event))

@@ -5,7 +5,7 @@ from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.sizing.usage import Usage
-from gateway.downstream.request_note import RequestNote
+from gateway.http.request_note import RequestNote
 from gateway.pipeline.exchange import Outcome
 from gateway.planning.learning import Learner
 from gateway.reporting.reporter import Reporter

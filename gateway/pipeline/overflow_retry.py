@@ -12,12 +12,12 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason
 from gateway.core.compaction.situation import RefusedRequest
-from gateway.downstream.responder import Responder
+from gateway.http.reply import Reply
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
+from gateway.pipeline.refusal_probe import HeldResponse
 from gateway.pipeline.sender import Sender
 from gateway.planning.learning import Learner
 from gateway.reporting.reporter import Reporter
-from gateway.upstream.refusal_probe import HeldResponse
 
 # Once with a summary, once with a digest.
 _MAX_RETRIES: Final = 2
@@ -31,14 +31,14 @@ class OverflowRetry:
         self._reporter = reporter
 
     async def run(
-        self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Responder
+        self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Reply
     ) -> None:
         """plan: what was refused. budget: of the request, what its first plan has left of it."""
         if not await self._retry(turn, plan, refusal, budget, client):
             await self._sender.give_back(turn, plan, refusal, client)
 
     async def _retry(
-        self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Responder
+        self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Reply
     ) -> bool:
         """Whether the client got a response."""
         plan = await self._planning.with_counted_size(turn, plan, client)

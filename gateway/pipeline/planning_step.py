@@ -16,8 +16,8 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
-from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
+from gateway.http.reply import Reply
 from gateway.pipeline.question_recall import QuestionRecall
 from gateway.planning.planner import Planner
 from gateway.reporting.window_warnings import WindowWarnings
@@ -85,7 +85,7 @@ class PlanningStep:
         self._recall = recall
         self._warnings = WindowWarnings()
 
-    async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
+    async def plan(self, turn: Turn, budget: WaitBudget, client: Reply) -> Plan:
         """Plans at once if the request is far below its thresholds, otherwise by measured sizes."""
         self._manual.resume(turn)
         plan = await self._planner.plan_unmeasured(turn)
@@ -100,7 +100,7 @@ class PlanningStep:
         self,
         turn: Turn,
         budget: WaitBudget,
-        client: Responder,
+        client: Reply,
         reason: CompactionReason = CompactionReason.HARD_THRESHOLD,
     ) -> Plan:
         """Plans after the compactions that the request needs.
@@ -128,7 +128,7 @@ class PlanningStep:
                     await _wait_for_compaction(digest, headers, client)
                     digests_left -= 1
 
-    async def with_counted_size(self, turn: Turn, plan: Plan, client: Responder) -> Plan:
+    async def with_counted_size(self, turn: Turn, plan: Plan, client: Reply) -> Plan:
         """The same plan with its size counted; a plan made at once holds only a rough figure."""
         counting = self._planner.count_sent(turn, plan)
         return replace(plan, sent=await _wait_for(counting, self._make_headers(turn), client))
@@ -147,7 +147,7 @@ class PlanningStep:
 
 
 async def _wait_for_compaction(
-    task: "asyncio.Task[Any]", headers: dict[str, str], client: Responder, max_seconds: float = math.inf
+    task: "asyncio.Task[Any]", headers: dict[str, str], client: Reply, max_seconds: float = math.inf
 ) -> None:
     begun_seconds = time.monotonic()
     try:
@@ -156,7 +156,7 @@ async def _wait_for_compaction(
         client.note.waited_seconds += time.monotonic() - begun_seconds
 
 
-async def _wait_for(work: Coroutine[Any, Any, T], headers: dict[str, str], client: Responder) -> T:
+async def _wait_for(work: Coroutine[Any, Any, T], headers: dict[str, str], client: Reply) -> T:
     """The result of work for this request alone: if the client hangs up, its body must not stay in memory."""
     task = asyncio.ensure_future(work)
     try:

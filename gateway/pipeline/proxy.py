@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from gateway.bounds.lanes import Lanes
-from gateway.bounds.memory_budget import MemoryBudget, Share
+from gateway.bounds.memory import MemoryBudget, Share
 from gateway.core.errors import BeyondBounds, RequestRefused, UpstreamFailed, UpstreamStalled
-from gateway.downstream.request import ReceivedBody, Request, read_body, stream_body
-from gateway.downstream.responder import Responder
-from gateway.downstream.response import Response, send_refusal
 from gateway.headers import X_GATEWAY_WARNING
+from gateway.http.client import UpstreamCall
+from gateway.http.reply import Reply
+from gateway.http.request import ReceivedBody, Request, read_body, stream_body
 from gateway.pipeline.admission import Admission, Route
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
@@ -31,12 +31,10 @@ from gateway.pipeline.request_span import begin_span, describe_turn, end_span
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.pipeline.unknown_threads import UnknownThreads
-from gateway.quotas.gate import QuotaGate
 from gateway.reporting.metrics import Metrics
 from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings
-from gateway.upstream.sending import UpstreamCall
-from gateway.wire.formats.registry import render_error
+from gateway.tenants.quota import QuotaGate
 
 if TYPE_CHECKING:
     from gateway.traces.tracer import Tracer
@@ -73,9 +71,9 @@ class Proxy:
     # None where traces are off.
     tracer: "Tracer | None" = None
 
-    async def respond(self, request: Request) -> Response | None:
+    async def respond(self, request: Request, client: Reply) -> None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
-        client = Responder(request, self.settings.keepalive)
+        client.keepalive = self.settings.keepalive
         self.metrics.open_requests += 1
         if self.tracer is not None:
             client.note.span = begin_span(self.tracer, request.head)
@@ -88,33 +86,31 @@ class Proxy:
                 async with self.gate.admit(route.tenant, quota):
                     await self._serve(route, request, client)
         except RequestRefused as error:
-            return await _refuse(request, client, error)
+            await client.refuse(error)
         except UpstreamFailed as error:
             log.warning("no response from upstream: %s", str(error))
             status = 504 if isinstance(error, UpstreamStalled) else 502
             refused = RequestRefused(status, f"No response from upstream ({error}).", kind="upstream_error")
-            return await _refuse(request, client, refused)
+            await client.refuse(refused)
         except ConnectionError:
             raise
         except Exception:
             # The one edge: an error of ours must end in a response, not in a silent connection.
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
-            return await _refuse(request, client, failure)
+            await client.refuse(failure)
         finally:
             self._note_end(request, client)
-        return client.response
 
-    def _note_end(self, request: Request, client: Responder) -> None:
+    def _note_end(self, request: Request, client: Reply) -> None:
         end_seconds = time.monotonic()
-        status = client.response.status if client.response is not None else 0
         self.metrics.open_requests -= 1
-        self.metrics.note_end(client.note, status, end_seconds)
-        self.log.note_end(request.head, client.note, status, end_seconds)
+        self.metrics.note_end(client.note, client.status, end_seconds)
+        self.log.note_end(request.head, client.note, client.status, end_seconds)
         if client.note.span is not None:
-            end_span(client.note.span, client.note, status, end_seconds)
+            end_span(client.note.span, client.note, client.status, end_seconds)
 
-    async def _serve(self, route: Route, request: Request, client: Responder) -> None:
+    async def _serve(self, route: Route, request: Request, client: Reply) -> None:
         await self.names.check_path(route)
         if route.format is None:
             self.log.note_relayed(request.head)
@@ -134,7 +130,7 @@ class Proxy:
                 headers = {X_GATEWAY_WARNING: f"not read: {error}"} if self.settings.response_headers else {}
                 await self._forward(route, route.with_body(body.raw), client, headers)
 
-    async def _serve_body(self, route: Route, body: ReceivedBody, share: Share, client: Responder) -> None:
+    async def _serve_body(self, route: Route, body: ReceivedBody, share: Share, client: Reply) -> None:
         """Raises BeyondBounds, before anything was sent, for a body that holds more than is read.
 
         share: of the memory, with the body. It is given back with the response.
@@ -184,7 +180,7 @@ class Proxy:
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
     async def _forward(
-        self, route: Route, call: UpstreamCall, client: Responder, headers: Mapping[str, str] = _NO_HEADERS
+        self, route: Route, call: UpstreamCall, client: Reply, headers: Mapping[str, str] = _NO_HEADERS
     ) -> None:
         """Relays a request as it came: one that the gateway does not understand, or is told to bypass.
 
@@ -192,17 +188,3 @@ class Proxy:
         """
         exchange = replace(self.names.make_exchange(route, call), headers=dict(headers))
         await self.relay.forward(exchange, client)
-
-
-async def _refuse(request: Request, client: Responder, error: RequestRefused) -> Response | None:
-    """An error of ours in the client's wire format.
-
-    After a keep-alive it is an event of the stream. Inside a response only the connection can be broken off.
-    """
-    if client.response is None:
-        client.response = send_refusal(request, error)
-    elif client.is_committed:
-        await client.fail(render_error(request.head.target, error), error.status)
-    else:
-        client.abort()
-    return client.response

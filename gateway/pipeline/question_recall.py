@@ -203,6 +203,7 @@ def _make_recall(turn: Turn, exchange: bytes, tokens: int, now_seconds: float) -
         rounds=(RecallRound(call=exchange.decode(), results=""),),
         tokens=tokens,
         created_seconds=now_seconds,
+        conversation=turn.conversation_id,
     )
 
 

@@ -19,7 +19,7 @@ from gateway.core.history.recall import Recall
 from gateway.core.history.view import FRAME_TOKENS
 from gateway.core.search.cutting import estimate_tokens
 from gateway.core.sizing.estimate import Estimate
-from gateway.downstream.responder import Responder
+from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import Additions, CallMaker
 from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
 from gateway.pipeline.outcomes import OutcomeRecorder
@@ -34,7 +34,7 @@ _TOOL: Additions = frozenset({"tool"})
 class _RecallTurn:
     """One turn under way. plan: with what was recalled, once that is kept."""
 
-    def __init__(self, turn: Turn, plan: Plan, exchange: Exchange, client: Responder) -> None:
+    def __init__(self, turn: Turn, plan: Plan, exchange: Exchange, client: Reply) -> None:
         self.turn = turn
         self.plan = plan
         self.exchange = exchange
@@ -58,7 +58,7 @@ class RecallLoop:
         self._outcomes = outcomes
         self._sizer = sizer
 
-    async def run(self, turn: Turn, plan: Plan, exchange: Exchange, client: Responder) -> Forwarded:
+    async def run(self, turn: Turn, plan: Plan, exchange: Exchange, client: Reply) -> Forwarded:
         """As `Relay.forward`. exchange: of the first call, which offers the tool."""
         under_way = _RecallTurn(turn, plan, exchange, client)
 
@@ -121,7 +121,7 @@ class RecallLoop:
         if reply.has_shown:
             await client.fail(failed.body, failed.status)
             return
-        is_begun = client.response is not None
+        is_begun = client.status > 0
         reply.start_over(is_begun=is_begun)
         additions = under_way.exchange.additions - _TOOL
         try:
@@ -173,6 +173,7 @@ class RecallLoop:
             tokens=tokens,
             reply=mark,
             created_seconds=time.time(),
+            conversation=turn.conversation_id,
         )
         kept = with_fields(plan, recalls=(*plan.recalls, recall), new_recall=recall)
         await self._compactor.secure(turn, kept)
@@ -186,9 +187,7 @@ class RecallLoop:
             return estimate_tokens(text)
 
 
-async def _forward_awaited(
-    relay: Relay, exchange: Exchange, reply: RecallReply, client: Responder
-) -> Forwarded:
+async def _forward_awaited(relay: Relay, exchange: Exchange, reply: RecallReply, client: Reply) -> Forwarded:
     """The client is kept alive until the upstream says something."""
     begun = asyncio.get_running_loop().create_future()
     reply.await_first(begun)

@@ -14,8 +14,8 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.history.recall import RecallRound, ReplyMark
 from gateway.core.search.cutting import estimate_tokens
 from gateway.core.sizing.usage import Usage, add_usage
-from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_RECALL
+from gateway.http.reply import Reply
 from gateway.pipeline.exchange import Outcome
 from gateway.pipeline.recall_search import NO_MORE, RecallSearch
 from gateway.wire.recall import AnsweredRecall, RecallRequest
@@ -38,7 +38,7 @@ class RecallReply:
         turn: Turn,
         plan: Plan,
         search: RecallSearch,
-        client: Responder,
+        client: Reply,
         keep: "Callable[[RecallReply], Coroutine[Any, Any, None]]",
         *,
         shows_headers: bool,

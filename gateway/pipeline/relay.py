@@ -9,18 +9,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.memory import MemoryBudget
 from gateway.core.refusal.overflow import Overflow
-from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_LENGTH, make_response_head
+from gateway.http.client import Client, IdleWatch, UpstreamResponse
+from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import NOTHING_ADDED, Addition, Additions
 from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
+from gateway.pipeline.refusal_probe import HeldResponse, must_probe, probe
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.settings import Settings
-from gateway.upstream.client import UpstreamClient
-from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
-from gateway.upstream.refusal_probe import HeldResponse, must_probe, probe
-from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body
 from gateway.wire.recall import RECALL_TOOL
 
@@ -35,59 +33,47 @@ _NAMES: Final[Mapping[Addition, tuple[bytes, ...]]] = {
 
 
 class Relay:
-    def __init__(self, settings: Settings, memory: MemoryBudget) -> None:
-        upstreams = settings.upstreams.values()
+    def __init__(self, settings: Settings, memory: MemoryBudget, client: Client) -> None:
         self._bounds = ReadingBounds(asyncio.Lock(), memory)
-        self._idle = IdleSweeper(min(upstream.idle_seconds for upstream in upstreams))
-        self._upstream_client = UpstreamClient(upstreams)
+        self._client = client
         # A client must see a sign of life after this time, so no response is held back for longer.
         self._probe_seconds = settings.keepalive.after_seconds
 
-    async def open(self) -> None:
-        await self._upstream_client.open()
-        self._idle.start()
-
-    async def close(self) -> None:
-        await self._idle.stop()
-        await self._upstream_client.close()
-
-    async def forward(self, exchange: Exchange, client: Responder) -> Forwarded:
+    async def forward(self, exchange: Exchange, client: Reply) -> Forwarded:
         """One call and its response.
 
         Raises UpstreamFailed if there is no response, RequestRefused if another gateway responded. Once
         something has been sent downstream, a failure breaks the response off instead.
         """
-        idle = self._idle.watch(exchange.call.upstream)
+        watch = IdleWatch(exchange.call.upstream)
+        response: UpstreamResponse | None = None
+        head_seconds: float | None = None
         try:
-            response = await self._upstream_client.request(exchange.call, idle)
-            beginning, left = b"", exchange.additions
+            response = await self._client.request(exchange.call, watch)
+            head_seconds, beginning, left = watch.last_seconds, b"", exchange.additions
             while left and exchange.make_with is not None and response.status == 400:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
                 named = _find_named(beginning, left)
                 if not named:
                     break
                 left -= named
-                idle.close_response()
-                # It may wait for others' work, which is no silence of the upstream.
-                idle.pause()
+                response.close()
                 call = await exchange.make_with(left)
-                idle.reset()
-                response, beginning = await self._upstream_client.request(call, idle), b""
+                response, beginning = await self._client.request(call, watch), b""
             # If it is refused without them, too, they were not the (only) reason: nothing to remember.
             refused = exchange.additions - left if response.status < 400 else NOTHING_ADDED
             exchange = replace(exchange, additions=left)
-            forwarded = await self._pass_on(exchange, response, beginning, client, idle)
+            forwarded = await self._pass_on(exchange, response, beginning, client)
             return replace(forwarded, refused=refused) if refused else forwarded
-        except BaseException:
-            # It was waited for until now.
-            idle.reset()
-            raise
         finally:
-            self._idle.end(idle)
-            name = exchange.call.upstream.name
-            client.note.add_exchange(name, idle.begun_seconds, idle.head_seconds, idle.last_seconds)
+            watch.close()
+            if response is not None:
+                response.close()
+            client.note.add_exchange(
+                watch.upstream.name, watch.begun_seconds, head_seconds, watch.last_seconds
+            )
 
-    async def send_held(self, held: HeldResponse, headers: dict[str, str], client: Responder) -> None:
+    async def send_held(self, held: HeldResponse, headers: dict[str, str], client: Reply) -> None:
         """Sends a response that was held back, as it came."""
         if client.is_committed:
             await client.fail(_decode_error(held.body, held.encoding), held.head.status)
@@ -101,8 +87,7 @@ class Relay:
         exchange: Exchange,
         response: UpstreamResponse,
         beginning: bytes,
-        client: Responder,
-        idle: IdleTimeout,
+        client: Reply,
     ) -> Forwarded:
         """beginning: what was read of the body already."""
         if must_probe(response, exchange.probe):
@@ -119,7 +104,7 @@ class Relay:
                 return Forwarded(failed=FailedFollowUp(response.status, body))
             await client.fail(body, response.status)
             return Forwarded()
-        await ResponseStream(exchange, response, client, idle, self._bounds).pass_on(beginning)
+        await ResponseStream(exchange, response, client, self._bounds).pass_on(beginning)
         return Forwarded()
 
 
@@ -137,7 +122,7 @@ def _decode_error(body: bytes, encoding: str) -> bytes:
 
 
 def _make_held(response: UpstreamResponse, body: bytes, overflow: Overflow) -> HeldResponse:
-    head = make_response_head(response.status, response.reason or "", response.raw_headers)
+    head = make_response_head(response.status, response.reason, response.raw_headers)
     if not response.is_read:
         # A client would wait forever for the rest of the announced length.
         head.drop(CONTENT_LENGTH)

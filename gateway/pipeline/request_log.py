@@ -11,9 +11,9 @@ from typing import Final
 from aiohttp import hdrs
 
 from gateway.conversations.turn import Turn, name_ids
-from gateway.downstream.request import RequestHead
-from gateway.downstream.request_note import RequestNote
 from gateway.headers import X_GATEWAY_BYPASS
+from gateway.http.request import RequestHead
+from gateway.http.request_note import RequestNote
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.logs.fields import name_fields
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts

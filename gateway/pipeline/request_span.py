@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from gateway.conversations.turn import Turn
-from gateway.downstream.request import RequestHead
-from gateway.downstream.request_note import RequestNote
+from gateway.http.request import RequestHead
+from gateway.http.request_note import RequestNote
 from gateway.traces import names
 from gateway.traces.carrier import find_carried
 

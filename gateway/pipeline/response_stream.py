@@ -11,14 +11,12 @@ from typing import Final, NamedTuple
 
 from aiohttp import hdrs
 
-from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
+from gateway.bounds.memory import SMALL_BYTES, MemoryBudget, Share
 from gateway.core.errors import Overloaded, UpstreamFailed
-from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_response_head
+from gateway.http.client import UpstreamResponse
+from gateway.http.reply import Reply
 from gateway.pipeline.exchange import Exchange, Outcome, ReplyEditor
-from gateway.upstream.idle_timeout import IdleTimeout
-from gateway.upstream.response import UpstreamResponse
-from gateway.upstream.target import find_origin
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
@@ -42,8 +40,7 @@ class ResponseStream:
         self,
         exchange: Exchange,
         response: UpstreamResponse,
-        client: Responder,
-        idle: IdleTimeout,
+        client: Reply,
         bounds: ReadingBounds,
     ) -> None:
         """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
@@ -52,7 +49,6 @@ class ResponseStream:
         self._share: Share | None = None
         self._response = response
         self._client = client
-        self._idle = idle
         self._on_outcome = exchange.on_outcome
         self._reader: ResponseReader | None = None
         if exchange.on_outcome is not None:
@@ -83,17 +79,11 @@ class ResponseStream:
         except UpstreamFailed as error:
             if self._client.take_back() or self._is_follow_up:
                 raise
-            # It was waited for until now.
-            self._idle.reset()
             log.warning("response broken off: %s", str(error))
             self._client.abort()
         except DecodeError:
             if self._client.take_back() or self._is_follow_up:
-                upstream = self._idle.upstream
-                origin = find_origin(upstream.base_url)
-                raise UpstreamFailed(
-                    f"{upstream.name}: {origin} sent a body that cannot be decoded"
-                ) from None
+                raise self._response.make_failure("sent a body that cannot be decoded") from None
             log.warning("response broken off: its body cannot be decoded")
             self._client.abort()
         except Overloaded:
@@ -133,7 +123,6 @@ class ResponseStream:
         """piece: the last one."""
         if self._is_edited:
             piece = self._edit_last(piece)
-        self._idle.pause()
         if self._editor is not None:
             await self._end_edited(self._editor, piece)
         else:
@@ -163,7 +152,7 @@ class ResponseStream:
 
     def _make_head(self) -> ResponseHead:
         response = self._response
-        head = make_response_head(response.status, response.reason or "", response.raw_headers)
+        head = make_response_head(response.status, response.reason, response.raw_headers)
         if self._decoder is not None:
             head.drop(CONTENT_ENCODING)
         if self._is_edited:
@@ -172,12 +161,8 @@ class ResponseStream:
         return head
 
     async def _wait_for_client(self) -> None:
-        """Waits until the client keeps up, and reads no further. Silence is not the upstream's fault then."""
-        self._idle.pause()
-        self._response.pause()
+        """Waits until the client keeps up. The library stops reading when some 32 KB wait."""
         await self._client.drain()
-        self._response.resume()
-        self._idle.reset()
 
     def _count(self, reader: ResponseReader) -> None:
         """A response that is one JSON value, or one endless event, is held until its end."""
@@ -232,9 +217,7 @@ class ResponseStream:
         if self._held_bytes > SMALL_BYTES:
             self._share = self._share or self._memory.open()
             held_bytes = self._held_bytes + (self._reader.held_bytes if self._reader is not None else 0)
-            self._idle.pause()
             await self._share.fit(max(held_bytes, self._share.size_bytes))
-            self._idle.reset()
 
     def _edit_last(self, piece: bytes) -> bytes:
         """Raises DecodeError if the response ends too early; then everything decoded has been sent."""

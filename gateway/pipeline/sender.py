@@ -11,14 +11,14 @@ from gateway.compaction.compactor import Compactor
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import fingerprint_plan
-from gateway.downstream.responder import Responder
+from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import Additions, CallMaker
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.plan_headers import PlanHeaders
 from gateway.pipeline.recall_loop import RecallLoop
+from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.pipeline.relay import Relay
-from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
 _NEAR: Final = 0.5
@@ -45,7 +45,7 @@ class Sender:
         self,
         turn: Turn,
         plan: Plan,
-        client: Responder,
+        client: Reply,
         probe: ProbeMode | None = None,
         additions: Additions | None = None,
     ) -> HeldResponse | None:
@@ -78,7 +78,7 @@ class Sender:
         self._calls.note_refused(turn, forwarded.refused)
         return forwarded.held
 
-    async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Responder) -> None:
+    async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Reply) -> None:
         """Relays a refusal as it came."""
         await self._relay.send_held(refusal, self._headers.make(turn, plan), client)
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.bounds.memory_budget import MemoryBudget
-from gateway.downstream.responder import Responder
+from gateway.bounds.memory import MemoryBudget
+from gateway.http.client import Client, UpstreamCall
+from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import Additions
 from gateway.pipeline.exchange import Exchange, Forwarded
 from gateway.pipeline.name_guard import chain
@@ -14,7 +15,6 @@ from gateway.pipeline.relay import Relay
 from gateway.settings import Settings
 from gateway.traces import names
 from gateway.traces.carrier import Carried
-from gateway.upstream.sending import UpstreamCall
 from gateway.wire.sse import SseEvent
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ _decode: Final = msgspec.json.Decoder(_NamedEvent).decode
 
 
 class TracedRelay(Relay):
-    def __init__(self, settings: Settings, memory: MemoryBudget, tracer: "Tracer") -> None:
-        super().__init__(settings, memory)
+    def __init__(self, settings: Settings, memory: MemoryBudget, client: Client, tracer: "Tracer") -> None:
+        super().__init__(settings, memory, client)
         self._tracer = tracer
 
-    async def forward(self, exchange: Exchange, client: Responder) -> Forwarded:
+    async def forward(self, exchange: Exchange, client: Reply) -> Forwarded:
         call = exchange.call
         url = call.head.url
         attributes: dict[str, str | int] = {
@@ -106,9 +106,9 @@ class _ResponseNames:
                 )
 
 
-def _describe_end(span: "OpenSpan", forwarded: Forwarded, client: Responder) -> None:
-    held, failed, response = forwarded.held, forwarded.failed, client.response
-    status = held.head.status if held is not None else response.status if response is not None else 0
+def _describe_end(span: "OpenSpan", forwarded: Forwarded, client: Reply) -> None:
+    held, failed = forwarded.held, forwarded.failed
+    status = held.head.status if held is not None else client.status
     status = failed.status if failed is not None else status
     span.describe({names.STATUS: status or None})
     if status >= _MINIMUM_ERROR:

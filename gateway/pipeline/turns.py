@@ -25,7 +25,7 @@ from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thres
 from gateway.core.money import Price
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
-from gateway.downstream.request import ReceivedBody
+from gateway.http.request import ReceivedBody
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
@@ -33,9 +33,13 @@ from gateway.pipeline.admission import Route
 from gateway.pipeline.commands import find_command
 from gateway.state import State
 from gateway.state.heads import claim_continuation, find_continuation
+from gateway.store.interface import LATEST, SOON
 from gateway.tenants import Policies
 
 _ID_DIGITS: Final = 16
+# No policy compacts less, and fewer bytes are never a token of a text.
+_SMALL_BYTES: Final = 2_000
+_LEAST_BYTES_PER_TOKEN: Final = 2
 # Growth per turn is rounded up to this step: it only decides when to prepare a compaction.
 _GROWTH_STEP_TOKENS: Final = 64
 # A few thousand entries each.
@@ -148,11 +152,28 @@ class TurnBuilder:
             # A part of the history is stored upstream.
             return None
         setting = self._choose_setting(route, received)
-        placeholder = setting.policy.pruning.placeholder
         subject = Subject(
-            received, setting.scope, setting.source, setting.meter, setting.learned_name, placeholder
+            received,
+            setting.scope,
+            setting.source,
+            setting.meter,
+            setting.learned_name,
+            setting.policy.pruning.placeholder,
+            await self._choose_patience(route, received, setting),
         )
         return _Recognized(await self._search.find(subject), recorder, setting)
+
+    async def _choose_patience(self, route: Route, received: Received, setting: _Setting) -> float:
+        """How long the request may wait for the store. A small one may as well pass as it came; a large one
+        would need a new summary, which takes longer, and costs money.
+        """
+        size = len(received.body.data)
+        if size < _SMALL_BYTES:
+            return SOON
+        limits = await self._load_limits(route, setting.served)
+        thresholds = self._choose_thresholds(setting.policy, limits, received, 0.0, "main")
+        is_large = thresholds is not None and size > thresholds.soft * _LEAST_BYTES_PER_TOKEN
+        return LATEST if is_large else SOON
 
     async def _make_turn(
         self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
@@ -179,6 +200,7 @@ class TurnBuilder:
             source=setting.source,
             head=head,
             is_unrecognized=known.lacks_replies and not pivots.has_on_chain(received.conversation),
+            is_unsure=known.is_unsure,
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
             purpose=branch.purpose,
@@ -234,7 +256,7 @@ class TurnBuilder:
         self, upstream: str, session: str | None, model: str, tools: bytes
     ) -> HistorySource | None:
         """None if another process may have served a history that ended like one that this process knows."""
-        is_proof = session is not None or not self._state.store.is_shared
+        is_proof = session is not None or self._state.is_alone
         return make_source(upstream, session, model, tools) if is_proof else None
 
     def _choose_thresholds(

@@ -16,8 +16,8 @@ from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Received
 from gateway.conversations.thread_sizes import ThreadSizes
 from gateway.core.errors import RequestRefused, Unreadable
-from gateway.downstream.request import ReceivedBody
-from gateway.downstream.responder import Responder
+from gateway.http.reply import Reply
+from gateway.http.request import ReceivedBody
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Outcome
 from gateway.pipeline.name_guard import NameGuard, chain
@@ -59,7 +59,7 @@ class UnknownThreads:
         self._names = names
         self._relay = relay
 
-    async def run(self, route: Route, body: ReceivedBody, client: Responder) -> bool:
+    async def run(self, route: Route, body: ReceivedBody, client: Reply) -> bool:
         """False for any other request, which is still to be sent.
 
         Raises RequestRefused with the API's own error if the thread is, or would be, too large.
@@ -96,9 +96,7 @@ class UnknownThreads:
         known = self._sizes.find(route.tenant.id, route.upstream.name, previous)
         return None if known is None else known + int(len(received.body.data) / _BYTES_PER_TOKEN)
 
-    async def _send(
-        self, route: Route, body: ReceivedBody, history: StoredHistory, client: Responder
-    ) -> None:
+    async def _send(self, route: Route, body: ReceivedBody, history: StoredHistory, client: Reply) -> None:
         """Raises RequestRefused in place of the upstream's refusal of what is too large."""
         client.note.more = "a thread of unknown history"
         exchange = self._names.make_exchange(route, route.with_body(body.raw))

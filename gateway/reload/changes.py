@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from gateway.http.failures import describe_loop
 from gateway.settings import Problem, Settings, SettingsError
 from gateway.settings.section import Section
-from gateway.store import open_store
-from gateway.upstream.loop_guard import describe_loop
+from gateway.store.address import make_store
 
 log = logging.getLogger("gateway.reload")
 
@@ -75,7 +75,7 @@ async def check_change(change: Change, loaded: Settings, port: int) -> None:
         raise SettingsError([Problem("settings", loop)])
     if "store" in change.postponed:
         # The next start must not be the first to find out that there is no such store.
-        open_store(loaded.store)
+        make_store(loaded.store)
 
 
 def log_change(change: Change) -> None:

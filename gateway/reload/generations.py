@@ -6,14 +6,20 @@ background task have ended. The foundation stays: state, caches, and the compact
 
 import asyncio
 import logging
+from typing import Final
 
-from gateway.downstream.request import Request
-from gateway.downstream.response import Response
+from aiohttp import hdrs
+
+from gateway.http.reply import Reply
+from gateway.http.request import Request, RequestHead
 from gateway.mcp.endpoint import is_mcp
 from gateway.settings import Settings
 from gateway.wiring import Current, Foundation, Generation, build_generation
 
 log = logging.getLogger("gateway.reload")
+
+# A browser asks no more often.
+_PREFLIGHT_SECONDS: Final = 600
 
 
 class Generations:
@@ -34,9 +40,6 @@ class Generations:
         """True if no learning or compaction runs in the background."""
         return all(each.compaction.compactor.is_idle for each in self._list())
 
-    async def open(self) -> None:
-        await self._current.generation.pipeline.relay.open()
-
     def check_upstreams(self) -> None:
         """In the background. Those that an earlier generation had are left out."""
         check = self._current.generation.limits.start_check
@@ -44,13 +47,17 @@ class Generations:
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
 
-    async def respond(self, request: Request) -> Response | None:
+    async def respond(self, request: Request, reply: Reply) -> None:
         generation = self._current.generation
         generation.requests.begin()
         try:
-            if generation.mcp is not None and is_mcp(request.head.target):
-                return await generation.mcp.respond(request)
-            return await generation.pipeline.proxy.respond(request)
+            reply.origin = _find_page(request.head, generation.settings)
+            if reply.origin is not None and _is_preflight(request.head):
+                await reply.answer(204, b"", _make_permission(request.head))
+            elif generation.mcp is not None and is_mcp(request.head.target):
+                await generation.mcp.respond(request, reply)
+            else:
+                await generation.pipeline.proxy.respond(request, reply)
         finally:
             generation.requests.end()
 
@@ -58,8 +65,6 @@ class Generations:
         """Requests that begin from now on are served by these settings."""
         before = self._current.generation
         after = build_generation(settings, self._foundation, before)
-        if after.pipeline.relay is not before.pipeline.relay:
-            await after.pipeline.relay.open()
         self._current.generation = after
         self._foundation.use_prices(settings)
         # They hold upstreams, credentials and policies of the settings before.
@@ -79,16 +84,11 @@ class Generations:
             await each.compaction.compactor.close()
         for each in living:
             await each.limits.discovery.close()
-        for relay in {id(each.pipeline.relay): each.pipeline.relay for each in living}.values():
-            await relay.close()
 
     async def _finish(self, generation: Generation) -> None:
         await generation.requests.finish()
         await generation.compaction.compactor.finish()
         await generation.limits.discovery.close()
-        relay = generation.pipeline.relay
-        if not any(each.pipeline.relay is relay for each in self._list() if each is not generation):
-            await relay.close()
 
     def _list(self) -> list[Generation]:
         return [self._current.generation, *self._finishing.values()]
@@ -97,3 +97,31 @@ class Generations:
         self._finishing.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             log.error("settings before a reload not closed: %s", type(task.exception()).__name__)
+
+
+def _find_page(head: RequestHead, settings: Settings) -> str | None:
+    """The origin of the page that asks, if it may, and if the gateway has to say so.
+
+    Without tenants the upstream answers for itself. With them a browser asks without a key, so that nobody
+    knows which upstream it means.
+    """
+    origin = head.headers.get(hdrs.ORIGIN) if settings.tenants else None
+    return origin if origin in settings.listen.origins else None
+
+
+def _is_preflight(head: RequestHead) -> bool:
+    return head.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in head.headers
+
+
+def _make_permission(head: RequestHead) -> dict[str, str]:
+    """Whatever the page wants to send: the key decides on the request itself
+    (https://fetch.spec.whatwg.org/#http-cors-protocol).
+    """
+    permission = {
+        hdrs.ACCESS_CONTROL_ALLOW_METHODS: head.headers[hdrs.ACCESS_CONTROL_REQUEST_METHOD],
+        hdrs.ACCESS_CONTROL_MAX_AGE: str(_PREFLIGHT_SECONDS),
+    }
+    wanted = head.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS)
+    if wanted is not None:
+        permission[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = wanted
+    return {str(name): value for name, value in permission.items()}

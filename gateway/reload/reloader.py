@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from gateway.settings import Settings, SettingsError
-from gateway.store import StoreError
+from gateway.store.interface import StoreError
 
 log = logging.getLogger("gateway.reload")
 

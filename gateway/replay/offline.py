@@ -15,8 +15,8 @@ from gateway.compaction.summary_client import SummaryReply
 from gateway.compaction.summary_prompt import FittedCall
 from gateway.core.compaction.summary import Candidate, find_headings
 from gateway.core.sizing.usage import Usage
-from gateway.downstream.request_note import RequestNote
-from gateway.downstream.responder import Responder
+from gateway.http.reply import Reply
+from gateway.http.request_note import RequestNote
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.replay.prefix_cache import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
@@ -36,11 +36,11 @@ _SENTENCE_TOKENS: Final = 19
 _BAD_REQUEST: Final = 400
 
 
-class OfflineClient(Responder):
-    """Of one request. It has no connection, so nothing of Responder but what is here may be used."""
+class OfflineClient(Reply):
+    """Of one request. It has no connection, so nothing of Reply but what is here may be used."""
 
     def __init__(self) -> None:
-        self.response = None
+        self.status = 0
         self.is_committed = False
         self.note = RequestNote()
         # What the upstream reports for the next response. None if it fails.
@@ -71,7 +71,7 @@ class InlineLanes(Lanes):
 class OfflineRelay(Relay):
     """Answers for the upstream. Never opened, so it has no connection."""
 
-    async def forward(self, exchange: Exchange, client: Responder) -> Forwarded:
+    async def forward(self, exchange: Exchange, client: Reply) -> Forwarded:
         assert isinstance(client, OfflineClient), "no other client is played"
         usage = client.usage
         reading = Reading(usage, "stop", has_error=usage is None, is_complete=True)

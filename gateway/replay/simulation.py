@@ -21,7 +21,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import BeyondBounds, RequestRefused, Unreadable
 from gateway.core.policy import Estimator
-from gateway.downstream.request import ReceivedBody, RequestHead
+from gateway.http.request import ReceivedBody, RequestHead
 from gateway.pipeline.planning_step import WaitBudget
 from gateway.pipeline.proxy import Proxy
 from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
@@ -272,7 +272,7 @@ def _make_gateway(
     name: str, settings: Settings, foundation: Foundation, events: Subscription
 ) -> ReplayGateway:
     summaries = OfflineSummaries()
-    outside = Outside(relay=OfflineRelay(settings, foundation.budget), calls=summaries)
+    outside = Outside(relay=OfflineRelay(settings, foundation.budget, foundation.client), calls=summaries)
     return ReplayGateway(
         name=name,
         generation=build_generation(settings, foundation, outside=outside),
@@ -293,8 +293,6 @@ async def _close(foundation: Foundation) -> None:
     await foundation.archive.finish()
     await foundation.search.close()
     await foundation.sessions.finish()
-    await foundation.client.aclose()
-    await foundation.stores.main.close()
-    await foundation.stores.named.close()
-    await foundation.stores.originals.close()
+    await foundation.client.close()
+    await foundation.stores.close()
     foundation.lanes.close()

@@ -32,9 +32,10 @@ from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.process_setup import open_standard_streams, set_up_process
 from gateway.serving.serve import run_loop
 from gateway.settings import BUILT_IN_UPSTREAMS, Problem, Settings, SettingsError
-from gateway.settings.schema import WIRE_FORMATS
+from gateway.settings.upstream_schema import WIRE_FORMATS
 from gateway.settings.values import check_url
-from gateway.store import StoreError, find_directory
+from gateway.store.address import find_folder
+from gateway.store.interface import StoreError
 from gateway.wiring import Parts, build
 
 log: Final = logging.getLogger("gateway")
@@ -132,7 +133,7 @@ def _point(client: KnownClient, own: OwnSettings, env: Mapping[str, str]) -> dic
 
 def _open_log(settings: Settings) -> Path:
     """A file beside the store, so that no line gets into the screen of the command."""
-    directory = find_directory(settings.store)
+    directory = find_folder(settings.store)
     if directory is None:
         number, name = tempfile.mkstemp(prefix="refold-", suffix=".log")
         path = Path(name)

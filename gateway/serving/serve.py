@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from gateway.bounds.interpreter import collect_garbage, tune_interpreter
+from gateway.bounds.process import collect_garbage, tune_interpreter
 from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import (
     SettingsSource,
@@ -29,12 +29,11 @@ from gateway.command_line.process_setup import (
     set_up_process,
 )
 from gateway.command_line.terminal import Terminal
-from gateway.downstream.bind_errors import describe_bind_error
-from gateway.downstream.shared_port import bind_port
+from gateway.http.ports import bind_port, describe_bind_error
 from gateway.reload.reloader import Reloader
 from gateway.reload.watcher import SettingsWatcher
 from gateway.settings import Listen, Settings
-from gateway.store import find_directory
+from gateway.store.address import find_folder
 
 log = logging.getLogger("gateway")
 
@@ -229,7 +228,7 @@ def _show_start_screen(settings: Settings, gateway: Running) -> None:
         gateway.port,
         gateway.admin_port,
         gateway.windows,
-        find_directory(settings.store),
+        find_folder(settings.store),
         program=_find_program(),
         logs_compactions=log.isEnabledFor(logging.INFO),
         workers=gateway.workers,

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gateway.bounds.background import WorkQueue
 from gateway.bounds.lanes import Lanes, take_all_steps
-from gateway.bounds.work_queue import WorkQueue
 from gateway.conversations.turn import Turn
 from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Pivot
@@ -36,14 +36,12 @@ from gateway.sessions.record import (
     StoredSession,
     TitleSource,
     make_work,
-    name_session,
-    render_session,
     with_title,
 )
-from gateway.sessions.stored import load_session, load_titles
+from gateway.sessions.stored import SessionRecords
 from gateway.sessions.title_calls import TitleCalls, TitleReply, read_title, watch_title_call
 from gateway.sessions.titles import find_summary_title, list_proofs
-from gateway.store import Store, StoreError
+from gateway.store.interface import Store, StoreError
 from gateway.store.keys import make_tag
 
 log = logging.getLogger("gateway.sessions")
@@ -80,9 +78,8 @@ class _EarlyTitle(NamedTuple):
     title: str
 
 
-# The id of a conversation with a new turn, the title of a summary, the reply to a title call, or what tells
-# that the jobs before it are done.
-_Job = str | _SummaryTitle | TitleReply | asyncio.Event
+# The id of a conversation with a new turn, the title of a summary, or the reply to a title call.
+_Job = str | _SummaryTitle | TitleReply
 
 
 class SessionKeeper:
@@ -97,7 +94,7 @@ class SessionKeeper:
         max_bytes: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store = store
+        self._records = SessionRecords(store, keep_seconds)
         self.diffs = diffs
         self._lanes = lanes
         self._keep_seconds = keep_seconds
@@ -125,11 +122,7 @@ class SessionKeeper:
     async def finish(self) -> None:
         """Returns once what was noted by now is with the store. More may be noted meanwhile."""
         self._put_turns()
-        is_done = asyncio.Event()
-        if self._queue.put(is_done, 0):
-            await is_done.wait()
-        else:
-            await self._queue.finish()
+        await self._queue.finish()
 
     # What happens. These calls only queue a job.
 
@@ -199,12 +192,12 @@ class SessionKeeper:
     async def load(self, tag: str, conversation_id: str) -> StoredSession | None:
         """With every turn that was noted here before, unless others' reading takes longer than one may wait.
 
-        tag: of the owner, see `store.keys`.
+        tag: of the owner, see `store.keys`. Raises StoreError.
         """
         reading = asyncio.ensure_future(self.finish())
         await asyncio.wait((reading,), timeout=_PATIENCE_SECONDS)
         reading.cancel()
-        return await load_session(self._store, tag, conversation_id)
+        return await self._records.load(tag, conversation_id)
 
     async def load_titles(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """By conversation. wanted: ids by the tag of their owner.
@@ -212,16 +205,20 @@ class SessionKeeper:
         A list does not wait for reading: what was noted since begins to be read, and is in the next list.
         """
         self._put_turns()
-        return await load_titles(self._store, wanted)
+        return await self._records.load_titles(wanted)
+
+    async def drop_titles(self, tag: str, conversation_id: str) -> None:
+        """Those that clients gave a conversation that is about to be deleted. Raises StoreError."""
+        session = await self._records.load(tag, conversation_id)
+        if session is not None:
+            self._titles.drop(session.owner, session.proofs)
 
     # The background job
 
     async def _work(self, job: _Job) -> None:
         self._forgotten = False
         try:
-            if isinstance(job, asyncio.Event):
-                job.set()
-            elif isinstance(job, TitleReply):
+            if isinstance(job, TitleReply):
                 self._current = make_tag(job.turn.owner), ""
                 await self._apply_title_call(job)
             elif isinstance(job, _SummaryTitle):
@@ -261,15 +258,12 @@ class SessionKeeper:
             session = with_title(session, title, "client")
         if self._is_forgotten():
             return
-        dropped = set(reading.session.edits) - set(session.edits)
-        # The record is first, because it says which diffs are to be deleted with the conversation.
         self._save(reading, session)
-        self.diffs.delete(*self._current, dropped)
         packed = {position: data for position, data in read.packed.items() if position in session.edits}
         if packed:
             await self.diffs.write(*self._current, packed, reading.keep_seconds)
         if self._is_forgotten():
-            self.diffs.delete(*self._current, packed)
+            await self.diffs.delete(*self._current)
 
     async def _read(self, turn: Turn, unread: Unread) -> ReadMessages:
         size_bytes = count_bytes(unread)
@@ -297,15 +291,14 @@ class SessionKeeper:
             return None
         if known is not None and continues(conversation, known.session):
             return known, known.session.length, known.session.length
-        stored = await load_session(self._store, make_tag(owner), identity)
+        stored = await self._records.load(make_tag(owner), identity)
         empty = StoredSession(owner=owner, id=identity, link="", length=0, updated_seconds=0.0)
         if stored is None:
             return FollowedSession(empty, SessionReader()), 0, 0
         if stored.length > len(conversation.messages) and has_read(stored, conversation):
             return None
         if not continues(conversation, stored):
-            # Another history that begins like this one. Its diffs are not this one's.
-            self.diffs.delete(make_tag(owner), identity, stored.edits)
+            # Another history that begins like this one. Its diffs are not this one's, and are not shown.
             return FollowedSession(empty, SessionReader()), 0, 0
         if conversation.trim is not None or len(turn.received.body.data) > _READ_AGAIN_BYTES:
             reader = SessionReader.restore(make_work(stored))
@@ -326,7 +319,7 @@ class SessionKeeper:
         title = read_title(reply)
         if not title.title or not title.proofs:
             return
-        await self._titles.note(title)
+        self._titles.note(title)
         for reading in self._readings.values():
             session = reading.session
             if session.owner == title.owner and not set(title.proofs).isdisjoint(session.proofs):
@@ -338,12 +331,12 @@ class SessionKeeper:
         if reading is not None and reading.session.owner == turn.owner:
             self._save(reading, with_title(reading.session, title, source))
             return True
-        stored = await load_session(self._store, make_tag(turn.owner), identity)
+        stored = await self._records.load(make_tag(turn.owner), identity)
         if stored is None or self._is_forgotten():
             return stored is not None
         renamed = with_title(stored, title, source)
         if renamed is not stored:
-            self._write(renamed, choose_seconds(turn, self._keep_seconds))
+            self._records.write(renamed, choose_seconds(turn, self._keep_seconds))
         return True
 
     # The store
@@ -354,12 +347,8 @@ class SessionKeeper:
         reading.session = session
         if before is None or says_more(session, before) or now - before.updated_seconds > DAY_SECONDS:
             reading.session = reading.stored = replace(session, updated_seconds=now)
-            self._write(reading.session, reading.keep_seconds)
+            self._records.write(reading.session, reading.keep_seconds)
         self._readings.put(session.id, reading, reading.weight_bytes)
-
-    def _write(self, session: StoredSession, keep_seconds: float) -> None:
-        key = name_session(make_tag(session.owner), session.id)
-        self._store.write(key, render_session(session), keep_seconds=keep_seconds)
 
     def _warn(self, why: str) -> None:
         if why not in self._warned:

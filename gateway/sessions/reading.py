@@ -62,7 +62,7 @@ def read_messages(unread: Unread) -> Steps[ReadMessages]:
     work = unread.reader.work()
     changes = [change for change in work.changes if change.position >= unread.written]
     session = unread.session if work == unread.work else with_work(unread.session, work, unread.work)
-    return ReadMessages(session, work, pack_changes(received.owner, changes), first)
+    return ReadMessages(session, work, pack_changes(changes), first)
 
 
 def _is_over(end_seconds: float) -> bool:

@@ -16,10 +16,8 @@ from gateway.core.session.work import (
     TouchedFile,
     list_touched_files,
 )
-from gateway.store.keys import find_tag, make_key, make_tag
 
-# It sorts before all other kinds: scans for those do not pass it.
-KIND: Final = "a-session"
+KIND: Final = "session"
 # Where a title comes from, the best first: the client named its session itself; the first summary; the first
 # user message.
 TitleSource = Literal["client", "summary", "message"]
@@ -45,14 +43,13 @@ NOTHING_DONE: Final = SessionWork()
 T = TypeVar("T")
 
 
-class StoredSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     """link: the chain after the first `length` messages, in hex; so much of the history has been read. ends:
     beginnings of the links before it, by which a request is known that is sent once more.
 
     proofs: see `titles.list_proofs`. left_...: how many there were beside those that are listed.
     """
 
-    version: Literal[1] = 1
     owner: str
     id: str
     link: str
@@ -73,42 +70,10 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     titles: tuple[tuple[int, str], ...] = ()
 
 
-class _TitleOnly(msgspec.Struct, frozen=True):
-    owner: str
-    id: str
-    version: Literal[1] = 1
+class TitleOnly(msgspec.Struct, frozen=True):
+    """Of a session, without the rest of it."""
+
     title: str = ""
-
-
-_decoder: Final = msgspec.json.Decoder(StoredSession)
-_title_decoder: Final = msgspec.json.Decoder(_TitleOnly)
-
-
-def name_session(tag: str, conversation_id: str) -> str:
-    """The key of the store that it is under."""
-    return make_key(tag, KIND, conversation_id)
-
-
-def render_session(session: StoredSession) -> bytes:
-    return msgspec.json.encode(session)
-
-
-def parse_session(key: str, data: bytes) -> StoredSession | None:
-    """None if it is damaged, has another version, or belongs under another key."""
-    try:
-        session = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return session if _belongs(key, session.owner, session.id) else None
-
-
-def parse_title(key: str, data: bytes) -> str:
-    """Of a record, without the rest of it; empty where `parse_session` would give None."""
-    try:
-        found = _title_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    return found.title if _belongs(key, found.owner, found.id) else ""
 
 
 def with_work(session: StoredSession, work: SessionWork, before: SessionWork = NOTHING_DONE) -> StoredSession:
@@ -217,7 +182,3 @@ def _shorten(command: CommandRun) -> CommandRun:
         command=command.command[: _COMMAND_CHARS - 1] + "…",
         exit_code=command.exit_code,
     )
-
-
-def _belongs(key: str, owner: str, identity: str) -> bool:
-    return find_tag(key) == make_tag(owner) and key == name_session(make_tag(owner), identity)

@@ -4,10 +4,9 @@ Where several processes share the store, any of them may serve the title call, s
 day.
 """
 
-from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway.conversations.turn import Turn
@@ -15,13 +14,13 @@ from gateway.core.errors import Unreadable
 from gateway.core.session.titles import find_asked
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.sessions.titles import TitleListener, clean_title, list_proofs
-from gateway.store import Store
-from gateway.store.keys import make_key, make_tag
+from gateway.state.records import Kind, Records
+from gateway.store.interface import LATEST, Store
+from gateway.store.keys import make_tag
 from gateway.wire.body import JSON_ERRORS
 from gateway.wire.sse import SseEvent
 
-# It sorts before all other kinds: scans for those do not pass it.
-_KIND: Final = "a-title"
+_KIND: Final = "title"
 _MEMORY_BYTES: Final = 1 << 20
 _WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 700
 _KEEP_SECONDS: Final = 86_400.0
@@ -45,49 +44,43 @@ class SessionTitle(NamedTuple):
     title: str
 
 
-class _StoredTitle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    version: Literal[1] = 1
-    owner: str
-    title: str
-
-
-_decoder: Final = msgspec.json.Decoder(_StoredTitle)
-
-
 class TitleCalls:
     def __init__(self, store: Store, keep_seconds: float) -> None:
         self._store = store
-        self._keep_seconds = min(keep_seconds, _KEEP_SECONDS)
-        self._titles: Lru[str, str] = Lru(_MEMORY_BYTES)
+        kind = Kind(name=_KIND, type=str, keep_seconds=min(keep_seconds, _KEEP_SECONDS))
+        self._records = Records(store, kind)
+        # By the tag of the owner and a proof.
+        self._titles: Lru[tuple[str, str], str] = Lru(_MEMORY_BYTES)
 
-    async def note(self, title: SessionTitle) -> None:
-        tag = make_tag(title.owner)
+    def note(self, title: SessionTitle) -> None:
         for proof in title.proofs:
-            key = name_title(tag, proof)
-            self._titles.put(key, title.title, _WEIGHT_BYTES)
+            self._titles.put((make_tag(title.owner), proof), title.title, _WEIGHT_BYTES)
             if self._store.is_shared:
-                stored = _StoredTitle(owner=title.owner, title=title.title)
-                self._store.write(key, msgspec.json.encode(stored), keep_seconds=self._keep_seconds)
+                self._records.put(title.owner, proof, title.title)
 
     async def find(self, owner: str, proofs: tuple[str, ...], *, asks_store: bool) -> str:
-        """The title of the conversation with these proofs; empty if none is known.
+        """The title of the conversation with these proofs; empty if none is known. Raises StoreError.
 
         asks_store: another process may have served the title call.
         """
         for proof in proofs:
-            key = name_title(make_tag(owner), proof)
-            title = self._titles.get(key)
+            title = self._titles.get((make_tag(owner), proof))
             if title is None and asks_store and self._store.is_shared:
-                data = await self._store.read(key)
-                title = _parse(owner, data) if data is not None else None
+                found = await self._records.get(owner, (proof,), wait=LATEST)
+                title = found.record if found is not None else None
             if title is not None:
                 return title
         return ""
 
+    def drop(self, owner: str, proofs: Iterable[str]) -> None:
+        """Of a conversation that is deleted: they are kept under its proofs, and not with it."""
+        for proof in proofs:
+            self._titles.pop((make_tag(owner), proof))
+            self._records.drop(owner, proof)
+
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""
-        beginning = name_title(tag, "")
-        for key in [key for key in self._titles if key.startswith(beginning)]:
+        for key in [key for key in self._titles if key[0] == tag]:
             self._titles.pop(key)
 
 
@@ -114,11 +107,6 @@ def read_title(reply: TitleReply) -> SessionTitle:
     return SessionTitle(turn.owner, list_proofs(turn.session, asked), clean_title(reply.text))
 
 
-def name_title(tag: str, proof: str) -> str:
-    """The key of the store that a title is under."""
-    return make_key(tag, _KIND, proof)
-
-
 def _list_asked(turn: Turn) -> list[str]:
     """The texts of its newest user messages."""
     received = turn.received
@@ -133,11 +121,3 @@ def _list_asked(turn: Turn) -> list[str]:
         except (Unreadable, UnicodeError, *JSON_ERRORS):
             continue
     return asked
-
-
-def _parse(owner: str, data: bytes) -> str | None:
-    try:
-        stored = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return stored.title if stored.owner == owner else None

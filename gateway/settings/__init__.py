@@ -16,7 +16,6 @@ from gateway.settings.schema import (
     Admin,
     Bounds,
     Cache,
-    FormatName,
     HookTarget,
     HookTargets,
     Keepalive,
@@ -25,9 +24,13 @@ from gateway.settings.schema import (
 )
 from gateway.settings.summary import describe_exposure, render_summary, shows_texts
 from gateway.settings.tenant_schema import fingerprint
+from gateway.settings.upstream_schema import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS, FormatName
+from gateway.settings.values import load_tls
 
 __all__ = [
     "BUILT_IN_UPSTREAMS",
+    "CREDENTIAL_HEADERS",
+    "CREDENTIAL_PARAMETERS",
     "Admin",
     "Bounds",
     "Cache",
@@ -53,6 +56,7 @@ __all__ = [
     "is_loopback",
     "list_reached",
     "load_settings",
+    "load_tls",
     "name_provider",
     "read_settings_file",
     "render_summary",

@@ -10,7 +10,8 @@ from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.presets import make_policy
-from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName
+from gateway.settings.schema import FileSettings
+from gateway.settings.upstream_schema import WIRE_FORMATS, FormatName
 from gateway.settings.violations import find_nearest, render_location
 
 _VARIABLES: Final = (

@@ -1,8 +1,10 @@
 """Checks whether the settings fit together; each single value is valid already."""
 
 import ipaddress
+import os
 import socket
 import sqlite3
+import ssl
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -10,8 +12,15 @@ from urllib.parse import urlsplit
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
-from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName, Listen
+from gateway.settings.schema import FileSettings, Listen
 from gateway.settings.tenant_schema import TenantSection, fingerprint_key
+from gateway.settings.upstream_schema import (
+    CREDENTIAL_HEADERS,
+    CREDENTIAL_PARAMETERS,
+    WIRE_FORMATS,
+    FormatName,
+)
+from gateway.settings.values import load_tls
 from gateway.settings.violations import find_nearest, render_location
 
 DEFAULT_POLICY = "default"
@@ -27,6 +36,8 @@ def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
         _duplicate_keys,
         _homeless_keys,
         _shared_out_keys,
+        _open_credentials,
+        _unreadable_certificates,
         _open_relay,
         _open_admin,
         _own_address,
@@ -147,6 +158,36 @@ def list_reached(formats: Mapping[str, Collection[FormatName]]) -> list[str]:
     """
     firsts = [next((name for name in formats if each in formats[name]), None) for each in WIRE_FORMATS]
     return [name for name in formats if name in firsts]
+
+
+def _open_credentials(settings: FileSettings) -> Iterator[_Finding]:
+    """With an `api_key`, callers reach what `allow` opens. A credential beside it would open everything."""
+    for name, upstream in settings.upstreams.items():
+        if upstream.api_key is not None:
+            continue
+        found = [("headers", each) for each in upstream.headers if each.lower() in CREDENTIAL_HEADERS]
+        found += [("query", each) for each in upstream.query if each in CREDENTIAL_PARAMETERS]
+        for key, each in found:
+            text = (
+                "is a credential that every caller could use for everything; write it as api_key, with auth"
+            )
+            yield ("upstreams", name, key, each), text
+
+
+def _unreadable_certificates(settings: FileSettings) -> Iterator[_Finding]:
+    for name, upstream in settings.upstreams.items():
+        for key in ("ca_file", "client_cert"):
+            path = getattr(upstream, key)
+            if path is None:
+                continue
+            try:
+                load_tls(**{"ca_file": None, "client_cert": None, key: path})
+            except ssl.SSLError:
+                holds = "certificates" if key == "ca_file" else "a certificate and its key without a password"
+                yield ("upstreams", name, key), f"must name a file that holds {holds}, as PEM"
+            except OSError as error:
+                reason = os.strerror(error.errno).lower() if error.errno else "no reason given"
+                yield ("upstreams", name, key), f"cannot be read: {reason}"
 
 
 def _open_relay(settings: FileSettings) -> Iterator[_Finding]:

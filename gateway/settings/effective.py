@@ -13,16 +13,15 @@ from gateway.settings.diagnostics_schema import Embeddings, Log, Traces
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.schema import (
-    WIRE_FORMATS,
     Admin,
     Bounds,
     Cache,
-    FormatName,
     HookTargets,
     Keepalive,
     Listen,
     Retention,
 )
+from gateway.settings.upstream_schema import WIRE_FORMATS, AuthForm, FormatName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +43,16 @@ class UpstreamSettings:
     max_images: int | None
     connect_seconds: float
     idle_seconds: float
+    # How the key is sent; None: as the wire format wants it.
+    auth: AuthForm | None = None
+    # Sent with each request. The values may be secrets.
+    headers: Mapping[str, SecretStr] = field(default_factory=dict)
+    query: Mapping[str, SecretStr] = field(default_factory=dict)
+    # PEM files; None: the system's authorities, and no certificate of ours.
+    ca_file: str | None = None
+    client_cert: str | None = None
+    # A URL, which may hold a password, or "off"; None: as the environment says.
+    proxy: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

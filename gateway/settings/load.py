@@ -17,8 +17,9 @@ from gateway.settings.effective import Quota, Settings, TenantSettings, Upstream
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.presets import PresetError, make_policy
-from gateway.settings.schema import FileSettings, UpstreamSection
+from gateway.settings.schema import FileSettings
 from gateway.settings.tenant_schema import TenantSection, fingerprint_key
+from gateway.settings.upstream_schema import UpstreamSection
 from gateway.settings.violations import parse_file_settings
 
 BUILT_IN_UPSTREAMS: Mapping[str, Mapping[str, object]] = {
@@ -145,6 +146,12 @@ def _make_upstream(name: str, section: UpstreamSection) -> UpstreamSettings:
         max_images=section.max_images,
         connect_seconds=section.connect_seconds,
         idle_seconds=section.idle_seconds,
+        auth=section.auth,
+        headers=section.headers,
+        query=section.query,
+        ca_file=section.ca_file,
+        client_cert=section.client_cert,
+        proxy=section.proxy,
     )
 
 

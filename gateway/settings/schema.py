@@ -5,7 +5,7 @@ description is a line of `config/reference.yaml`.
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -14,27 +14,13 @@ from gateway.settings.model_rule import ModelRule
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.section import Section
 from gateway.settings.tenant_schema import TenantSection
+from gateway.settings.upstream_schema import UpstreamSection
 from gateway.settings.values import NonEmpty, PositiveFloat, PositiveInt, Secret, check_url
-from gateway.store.redis.address import FORM, is_redis, parse_address
-
-FormatName = Literal["chat", "responses", "messages"]
-WIRE_FORMATS: tuple[FormatName, ...] = ("chat", "responses", "messages")
+from gateway.store.redis_address import FORM, is_redis, parse_address
 
 MEBIBYTE = 1 << 20
 
-_ALLOWED = re.compile(r"(?:[A-Z]+ )?[^\s?#]+")
-# What people copy from an example of a request.
-_ENDPOINT_ENDINGS = ("/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings")
 _LOCAL_STORE = re.compile(r"disk:.+|memory:")
-
-
-def _check_base_url(url: str) -> str:
-    """The base of an API, to which the gateway adds the path of each request."""
-    url = check_url(url)
-    for ending in _ENDPOINT_ENDINGS:
-        if url.endswith(ending):
-            raise ValueError(f"must end before {ending}: write {url.removesuffix(ending)}")
-    return url
 
 
 def _check_hook_url(url: str) -> str:
@@ -52,12 +38,6 @@ def _check_store(url: str) -> str:
     elif not _LOCAL_STORE.fullmatch(url):
         raise ValueError(f"must be disk:PATH, memory: or {FORM}")
     return url
-
-
-def _check_allowed(entry: str) -> str:
-    if not _ALLOWED.fullmatch(entry):
-        raise ValueError("must be PATH or METHOD PATH, such as files or 'GET batches/*'")
-    return entry
 
 
 def _check_host(host: str) -> str:
@@ -222,42 +202,6 @@ class Keepalive(Section):
         default=5, description="Silence before the first keep-alive, which commits the status 200."
     )
     every_seconds: PositiveFloat = Field(default=5, description="Time between two keep-alives.")
-
-
-class UpstreamSection(Section):
-    base_url: Annotated[str, AfterValidator(_check_base_url)] = Field(
-        description="Requests go to base_url + the path without a leading /v1."
-    )
-    api_key: Secret | None = Field(
-        default=None, description="Replaces the caller's credential; null: the caller's is forwarded."
-    )
-    allow: list[Annotated[str, AfterValidator(_check_allowed)]] = Field(
-        default_factory=list,
-        description="With api_key: further paths for callers, besides those that run a model; * opens all.",
-    )
-    formats: list[FormatName] = Field(
-        default=list(WIRE_FORMATS),
-        min_length=1,
-        description="Wire formats that go to it: chat, responses (Codex), messages (Claude Code).",
-    )
-    include_usage: bool = Field(
-        default=True,
-        description="Request usage in streams (stream_options.include_usage) if the caller did not.",
-    )
-    discover: bool = Field(
-        default=True,
-        description="Query its /v1/models in the background for limits that are not configured.",
-    )
-    max_body_bytes: PositiveInt | None = Field(
-        default=None, description="Largest request body that it accepts, in bytes; null: unknown."
-    )
-    max_images: PositiveInt | None = Field(
-        default=None, description="Most images that it accepts in one request; null: unknown."
-    )
-    connect_seconds: PositiveFloat = Field(default=10, description="Longest wait for a connection.")
-    idle_seconds: PositiveFloat = Field(
-        default=600, description="Longest silence of the upstream until a request fails."
-    )
 
 
 class FileSettings(Section):

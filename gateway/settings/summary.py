@@ -7,8 +7,8 @@ from gateway.core.policy import Policy
 from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.load import BUILT_IN_UPSTREAMS
-from gateway.settings.schema import WIRE_FORMATS
-from gateway.store.redis.address import is_redis, parse_address
+from gateway.settings.upstream_schema import WIRE_FORMATS
+from gateway.store.redis_address import is_redis, parse_address
 
 
 def render_summary(settings: Settings) -> str:

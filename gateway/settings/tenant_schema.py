@@ -38,7 +38,7 @@ def _check_key(key: SecretStr) -> SecretStr:
     return key
 
 
-Key = Annotated[SecretStr, AfterValidator(_check_key)]
+TenantKey = Annotated[SecretStr, AfterValidator(_check_key)]
 
 
 class SummaryBudgetSection(Section):
@@ -54,7 +54,7 @@ class SummaryBudgetSection(Section):
 
 class TenantSection(Section):
     name: NonEmpty = Field(description="State is kept under it; shown in events, hooks and the admin API.")
-    keys: list[Key] = Field(
+    keys: list[TenantKey] = Field(
         min_length=1,
         description="The credentials that its callers send, each as text or as sha256: and its hash.",
     )

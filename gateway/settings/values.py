@@ -1,5 +1,6 @@
 """Types of single values that several sections of a settings file have, with their checks."""
 
+import ssl
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -32,6 +33,18 @@ def check_url(url: str) -> str:
     if "?" in url or "#" in url:
         raise ValueError("must not contain a query or fragment")
     return url.rstrip("/")
+
+
+def load_tls(ca_file: str | None, client_cert: str | None) -> ssl.SSLContext:
+    """What a connection trusts, and shows. Paths of PEM files; without the first, the system's authorities.
+
+    Raises OSError for a file that cannot be read, or that holds nothing of the kind.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    if client_cert is not None:
+        # An empty password: a key that needs one must not ask for it on the terminal.
+        context.load_cert_chain(client_cert, password="")
+    return context
 
 
 Secret = Annotated[SecretStr, AfterValidator(check_secret)]

@@ -1,35 +1,38 @@
-"""What is known about conversations, in nine repositories. Knows no wire format.
+"""What is known about conversations: records on the store, and one memory in front. Knows no wire format.
 
-Records are held in memory, decoded, in front of a store. The compaction package writes them, with five
-exceptions: `planning.learning` saves calibrations, the limits book learned limits, `pipeline.name_guard`
-names that an upstream gave, `conversations.stored_responses` what they stand for, and
-`conversations.cleared_results` the hashes of results and pivots that it finds again. Keys are chains, which
-begin with the tenant, or hashes of the tenant and more; the owner inside each record is checked when it is
-read.
+The compaction package writes them, with five exceptions: `planning.learning` saves calibrations, the limits
+book learned limits, `pipeline.name_guard` names that an upstream gave, `conversations.stored_responses` what
+they stand for, and `conversations.cleared_results` the hashes of results and pivots that it finds again.
+Names are chains, which begin with the tenant, or hashes of the tenant and more; the owner is in the key of
+each record, and a checksum binds both.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gateway.state.calibrations import Calibrations
-from gateway.state.compaction_leases import CompactionLeases, LeaseTimes
-from gateway.state.conversation_traces import ConversationTraces, trace_heads
 from gateway.state.heads import Heads
 from gateway.state.histories import Histories
-from gateway.state.named_turns import NamedTurns
+from gateway.state.kinds import make_state_records
+from gateway.state.memory import Memory, Storage
 from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.recalls import Recalls
-from gateway.state.record_cache import Storage
 from gateway.state.result_hashes import StoredResultHashes
+from gateway.state.single import LeaseTimes, Single
 from gateway.state.summary_edits import SummaryEdits
 from gateway.state.tasks import Tasks
-from gateway.store import Store
+from gateway.state.trip import Trip
+from gateway.store.interface import LATEST, Store
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
+    """is_alone: no other process serves the same clients, whoever may open the store."""
+
     store: Store
+    is_alone: bool
+    memory: Memory
     heads: Heads
     pivots: Pivots
     recalls: Recalls
@@ -37,41 +40,33 @@ class State:
     tasks: Tasks
     calibrations: Calibrations
     owned_names: OwnedNames
-    named_turns: NamedTurns
     histories: Histories
     news: StateNews
-    leases: CompactionLeases
+    single: Single
     edits: SummaryEdits
 
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory. What other packages hold is theirs to forget: see
-        `StateNews.listen`.
-        """
-        for repository in (
-            *(self.heads, self.pivots, self.tasks, self.calibrations, self.owned_names),
-            *(self.named_turns, self.histories, self.news, self.recalls),
-        ):
-            repository.forget(tag)
-
-    def trace(self, conversation_id: str) -> ConversationTraces:
-        """What memory knows of a conversation."""
-        return trace_heads(self.heads.list_of(conversation_id))
-
-    def forget_conversation(self, tag: str, conversation_id: str, traces: ConversationTraces) -> None:
-        """One conversation leaves memory. Calibrations belong to its model, and stay."""
-        self.heads.forget_conversation(conversation_id)
-        self.histories.forget_branch(conversation_id)
-        self.pivots.forget_some(tag, traces.pivots, traces.batches)
-        self.recalls.forget_some(traces.recalls)
-        self.tasks.forget_some(traces.links)
+    def begin_trip(self, owner: str, wait: float = LATEST) -> Trip:
+        """Look-ups for one request."""
+        return Trip(self.store, self.memory, owner, wait)
 
 
-def make_state(storage: Storage, named_store: Store | None = None, times: LeaseTimes | None = None) -> State:
-    """named_store: for threads and responses that requests only name, which may be lost. None: the same."""
-    heads, news = Heads(storage), StateNews(storage.store.news)
-    pivots, leases = Pivots(storage, heads, news), CompactionLeases(storage, times or LeaseTimes())
+def make_storage(store: Store, keep_seconds: float, max_bytes: int) -> Storage:
+    """See Storage."""
+    records = make_state_records(store, keep_seconds)
+    return Storage(
+        store=store, records=records, memory=Memory(), keep_seconds=keep_seconds, max_bytes=max_bytes
+    )
+
+
+def make_state(storage: Storage, times: LeaseTimes | None = None, *, is_alone: bool = True) -> State:
+    store, memory = storage.store, storage.memory
+    heads, news = Heads(storage), StateNews(store, memory)
+    pivots = Pivots(storage, heads, news)
+    single = Single(store, storage.records.failures, times or LeaseTimes())
     return State(
-        store=storage.store,
+        store=store,
+        is_alone=is_alone,
+        memory=memory,
         heads=heads,
         pivots=pivots,
         recalls=Recalls(storage),
@@ -79,9 +74,8 @@ def make_state(storage: Storage, named_store: Store | None = None, times: LeaseT
         tasks=Tasks(storage, heads, news),
         calibrations=Calibrations(storage, news),
         owned_names=OwnedNames(storage),
-        named_turns=NamedTurns(replace(storage, store=named_store or storage.store)),
         histories=Histories(storage),
         news=news,
-        leases=leases,
-        edits=SummaryEdits(storage, pivots, leases),
+        single=single,
+        edits=SummaryEdits(storage, pivots, single),
     )

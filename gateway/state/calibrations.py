@@ -2,16 +2,17 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.memory import Cached, Storage
 from gateway.state.news import StateNews
-from gateway.state.record_cache import RecordCache, Storage
 from gateway.state.trip import Trip
+from gateway.store.interface import SOON, Unknown
 
-LEARNED_PREFIX: Final = "learned"
 # Room for some thousand keys.
 _KEYS_BYTES: Final = 1 << 20
 _KEY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
@@ -22,15 +23,16 @@ class Calibrations:
 
     def __init__(self, storage: Storage, news: StateNews) -> None:
         self._news = news
-        self._store = storage.store
-        self._calibrations = RecordCache(Calibration, "calibration", storage)
-        self._learned = RecordCache(Learned, LEARNED_PREFIX, storage)
+        self._storage = storage
+        self._calibrations = Cached(storage, storage.records.calibrations)
+        self._learned = Cached(storage, storage.records.learned)
         # Grows with each limit that another process has learned.
         self.learned_elsewhere = 0
         # Keys by the names that they stand for. Making a key takes longer than finding a record by it.
         self._keys: Lru[tuple[str, ...], str] = Lru(_KEYS_BYTES)
         news.listen("calibration", lambda _, key: self._calibrations.outdate(key))
         news.listen("learned", self._note_learned)
+        news.listen("purge", lambda *_: self._note_purged())
 
     def find(self, owner: str, meter: Meter) -> Calibration:
         """In memory alone; the default if it has none."""
@@ -42,9 +44,10 @@ class Calibrations:
         """
         key = self._choose_key(owner, *meter)
         if not self._calibrations.is_current(key):
-            trip = Trip(self._store)
+            trip = Trip(self._storage.store, self._storage.memory, owner, SOON)
             self._ask_calibration(trip, owner, key)
-            await trip.run()
+            with suppress(Unknown):
+                await trip.run()
         return self._calibrations.find(key) or Calibration()
 
     def save(self, owner: str, meter: Meter, calibration: Calibration) -> None:
@@ -63,9 +66,10 @@ class Calibrations:
         """Asks the store once, and again when another process has learned something; empty if it has none."""
         key = self._choose_key(owner, upstream, model)
         if not self._learned.is_current(key):
-            trip = Trip(self._store)
+            trip = Trip(self._storage.store, self._storage.memory, owner, SOON)
             self._ask_learned(trip, owner, key)
-            await trip.run()
+            with suppress(Unknown):
+                await trip.run()
         return self._learned.find(key) or Learned(owner=owner)
 
     def ask(self, trip: Trip, owner: str, meter: Meter, model: str) -> None:
@@ -82,7 +86,7 @@ class Calibrations:
             self._calibrations.hold_stored(owner, key, stored if stored is not None and is_more else known)
 
         if not self._calibrations.is_current(key):
-            trip.ask(self._calibrations.stored, owner, (key,), take)
+            trip.ask(self._calibrations.records, (key,), take)
 
     def _ask_learned(self, trip: Trip, owner: str, key: str) -> None:
         def take(_: str, stored: Learned | None) -> None:
@@ -92,7 +96,7 @@ class Calibrations:
                 self._learned.hold_stored(owner, key, known)
 
         if not self._learned.is_current(key):
-            trip.ask(self._learned.stored, owner, (key,), take)
+            trip.ask(self._learned.records, (key,), take)
 
     def save_learned(self, upstream: str, model: str, learned: Learned) -> None:
         """Other processes are told: what the upstream has refused once need not be refused again."""
@@ -100,15 +104,12 @@ class Calibrations:
         self._learned.save(learned.owner, key, learned)
         self._news.announce_record("learned", learned.owner, key)
 
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
-        self._calibrations.forget(tag)
-        self._learned.forget(tag)
-        self._keys = Lru(_KEYS_BYTES)
-        self.learned_elsewhere += 1
-
     def _note_learned(self, _: str, key: str) -> None:
         self._learned.outdate(key)
+        self.learned_elsewhere += 1
+
+    def _note_purged(self) -> None:
+        self._keys = Lru(_KEYS_BYTES)
         self.learned_elsewhere += 1
 
     def _choose_key(self, *names: str) -> str:

@@ -5,7 +5,6 @@ continued a head first is known to each process for itself: two that go on from 
 processes may both keep its conversation's id, which is a label. What is stored is found by chains alone.
 """
 
-import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
@@ -14,13 +13,12 @@ import msgspec
 from gateway.core.history.conversation import Conversation, list_links
 from gateway.core.history.head import Head, is_comparable, is_worth_saving
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
-from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.memory import Storage, Whose
 from gateway.state.trip import Trip
 from gateway.store.keys import make_tag
 
-# In a store of one process heads are written a moment later, only the newest of each conversation: a lost one
-# costs an estimate. Other processes need them for the very next request.
-_LINGER_SECONDS: Final = 2.0
+# No generation of memory.
+_UNSURE: Final = -1
 _HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_250
 # The name of a batch of marks, or of a recall: 64 hexadecimal digits.
 _KEY_WEIGHT_BYTES: Final = 130
@@ -50,16 +48,20 @@ class Heads:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         # Its generation is asked for twice in each request.
-        self._news = storage.store.news
-        self._records = RecordStore(Head, "head", storage)
+        self._memory = memory = storage.memory
+        self._records = storage.records.heads
         # By chain: one head for each scope that ended there, the newest first. Keys are those of the chain
         # itself, because a search looks up the whole of it.
-        self._held: Lru[bytes, _LinkHeads] = Lru(storage.max_bytes)
-        self._unwritten: dict[tuple[str, str], Head] = {}
-        self._written: Lru[tuple[str, str], _Written] = Lru(storage.max_bytes)
+        self._held: Lru[bytes, _LinkHeads] = memory.shelf(
+            lambda held: map(_name_owner, held.heads), storage.max_bytes
+        )
+        self._written: Lru[tuple[str, str], _Written] = memory.shelf(
+            lambda written: (_name_owner(written.head),), storage.max_bytes
+        )
         # By branch, the newest head that no sudden end can lose, and the generation in which it was written.
-        self._durable: Lru[str, tuple[Head, int]] = Lru(storage.max_bytes)
-        self._timer: asyncio.TimerHandle | None = None
+        self._durable: Lru[str, tuple[Head, int]] = memory.shelf(
+            lambda durable: (_name_owner(durable[0]),), storage.max_bytes
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -77,23 +79,21 @@ class Heads:
 
     def is_current(self, head: Head) -> bool:
         """Whether nothing can have been missed since this head was recorded here."""
-        if not self._news.generation:
-            return True
         held = self._held.peek(bytes.fromhex(head.key))
-        return held is not None and held.generation == self._news.generation
+        return held is not None and held.generation == self._memory.generation
 
-    def ask(self, trip: Trip, owner: str, conversation: Conversation, scope: str) -> None:
+    def ask(self, trip: Trip, conversation: Conversation, scope: str) -> None:
         """For what another process has seen, or this one before a restart: the newest head behind the one
         that memory has, or in its place.
         """
         nearest = self.find(conversation, scope)
         links = list_links(conversation, nearest.length if nearest is not None else 1)
-        trip.ask(self._records, owner, (link.hex() for link in links), self._take)
+        trip.ask(self._records, (link.hex() for link in links), self._take)
 
     async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
-        """As `find`, after looking in the store."""
-        trip = Trip(self._storage.store)
-        self.ask(trip, owner, conversation, scope)
+        """As `find`, after looking in the store. Raises Unknown."""
+        trip = Trip(self._storage.store, self._memory, owner)
+        self.ask(trip, conversation, scope)
         await trip.run()
         return self.find(conversation, scope)
 
@@ -130,12 +130,19 @@ class Heads:
         written = self._written.get((head.conversation, head.scope))
         if written is None or self._storage.is_old(written.since_seconds):
             return True
-        if written.generation != self._news.generation:
+        if written.generation != self._memory.generation:
             return True
         return is_worth_saving(head, written.head, threshold_tokens)
 
+    def hold_unsure(self, head: Head) -> None:
+        """In memory alone. The store did not say what it knows, so the next request asks again."""
+        self._hold(head, _UNSURE)
+
     def hold(self, head: Head) -> None:
         """In memory alone."""
+        self._hold(head, self._memory.generation)
+
+    def _hold(self, head: Head, generation: int) -> None:
         if not head.length:
             # Every conversation begins with the empty chain: this would be a head of all of them.
             return
@@ -147,7 +154,7 @@ class Heads:
             elif head.followed_by is None and head.session == other.session:
                 head.followed_by = other.followed_by
         heads = (head, *others[: _MAX_SCOPES - 1])
-        self._held.put(key, _LinkHeads(heads, self._news.generation), sum(map(_weigh, heads)))
+        self._held.put(key, _LinkHeads(heads, generation), sum(map(_weigh, heads)))
 
     def hold_step(self, head: Head) -> None:
         """A head that is not worth saving. Where other processes may get the next request, the store has it
@@ -156,22 +163,20 @@ class Heads:
         self.hold(head)
         if head.length and self._storage.store.is_shared and not self._is_newest_durable(head):
             seconds = min(_STEP_SECONDS, self._storage.keep_seconds)
-            self._records.save(head.owner, head.key, head, seconds)
+            self._put(head, seconds)
 
     def save(self, head: Head) -> None:
-        """In memory at once; in the store a moment later, if no newer head of its branch comes first."""
+        """In memory at once, in the store a moment later."""
         if not head.length:
             return
         self.hold(head)
         branch = head.conversation, head.scope
-        written = _Written(head, self._storage.clock(), self._news.generation)
+        written = _Written(head, self._storage.clock(), self._memory.generation)
         self._written.put(branch, written, _weigh(head))
-        if self._storage.store.is_shared:
-            self._records.save(head.owner, head.key, head)
-            return
-        self._unwritten[branch] = head
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.flush)
+        self._put(head)
+
+    def _put(self, head: Head, keep_seconds: float | None = None) -> None:
+        self._records.put(head.owner, head.key, head, group=head.conversation, keep_seconds=keep_seconds)
 
     def find_at(self, key: str, scope: str) -> Head | None:
         """In memory, exactly at this chain and of this scope."""
@@ -187,22 +192,17 @@ class Heads:
     ) -> bool:
         """Whether a head of this branch names these in the store, where no sudden end can lose it."""
         known = self._durable.get(conversation_id)
-        if known is None or known[1] != self._news.generation:
+        if known is None or known[1] != self._memory.generation:
             return False
         return _name(known[0]) == (pivot, batches, recalls)
 
     async def save_durably(self, head: Head) -> None:
         """In the store when this returns, and not in memory. Raises StoreError."""
-        await self._records.save_durably(head.owner, head.key, head)
+        await self._records.put_durable(head.owner, head.key, head, group=head.conversation)
         self._note_durable(head)
-        branch = head.conversation, head.scope
-        waiting = self._unwritten.get(branch)
-        if waiting is not None and waiting.key == head.key:
-            # It was made before this one, and would take its place.
-            del self._unwritten[branch]
 
     def _note_durable(self, head: Head) -> None:
-        self._durable.put(head.conversation, (head, self._news.generation), _weigh(head))
+        self._durable.put(head.conversation, (head, self._memory.generation), _weigh(head))
 
     def _is_newest_durable(self, head: Head) -> bool:
         known = self._durable.peek(head.conversation)
@@ -214,37 +214,19 @@ class Heads:
         for head in held.heads if held is not None else ():
             self.save(head)
 
-    def flush(self) -> None:
-        """Hands everything that lingers to the store."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for head in self._unwritten.values():
-            self._records.save(head.owner, head.key, head)
-        self._unwritten.clear()
+    async def find_newest(self, tag: str, conversation_id: str) -> Head | None:
+        """The newest one of a conversation that the store has. Raises Unknown."""
+        heads = [each.record for each in await self._records.list_tagged(tag, conversation_id)]
+        return max(heads, key=_tell_age, default=None)
 
-    def list_of(self, conversation_id: str) -> list[Head]:
-        """Those of one conversation in memory. Looks at all."""
-        held = [head for held in self._held.values() for head in held.heads]
-        known = [*held, *(written.head for written in self._written.values())]
-        return [head for head in known if head.conversation == conversation_id]
 
-    def forget_conversation(self, conversation_id: str) -> None:
-        """It leaves memory, and so do the heads of others at its links."""
-        self._held.drop_where(lambda held: any(each.conversation == conversation_id for each in held.heads))
-        self._written.drop_where(lambda written: written.head.conversation == conversation_id)
-        self._durable.drop_where(lambda durable: durable[0].conversation == conversation_id)
-        for branch in [branch for branch in self._unwritten if branch[0] == conversation_id]:
-            del self._unwritten[branch]
+def _name_owner(head: Head) -> Whose:
+    return Whose(make_tag(head.owner), head.conversation)
 
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
-        self._held.drop_where(lambda held: make_tag(held.heads[0].owner) == tag)
-        self._written.drop_where(lambda written: make_tag(written.head.owner) == tag)
-        self._durable.drop_where(lambda durable: make_tag(durable[0].owner) == tag)
-        gone = [branch for branch, head in self._unwritten.items() if make_tag(head.owner) == tag]
-        for branch in gone:
-            del self._unwritten[branch]
+
+def _tell_age(head: Head) -> tuple[float, int]:
+    """When it was answered, and its length where that is not known."""
+    return head.ledger.answered_seconds if head.ledger is not None else 0.0, head.length
 
 
 def _weigh(head: Head) -> int:

@@ -10,8 +10,9 @@ from gateway.core.history.conversation import GONE_WEIGHT_BYTES, Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, make_history_end
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
-from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.memory import Storage, Whose
 from gateway.state.trip import Finding, Trip
+from gateway.store.interface import LATEST, Unknown
 from gateway.store.keys import make_tag
 
 # Some fifty thousand messages. Most of it is also kept with the bodies.
@@ -41,16 +42,17 @@ class _LastRequest(msgspec.Struct, frozen=True):
 
 
 class _Ended(msgspec.Struct, frozen=True):
-    """Of which history the newest messages were those of a key."""
+    """Of which history the newest messages were those of a key. branch: the last one that ended so."""
 
     tag: str
     chain: bytes
+    branch: str
 
 
 class _Saved(NamedTuple):
     """The end of a branch that the store has."""
 
-    tag: str
+    whose: Whose
     key: str
     length: int
     generation: int
@@ -58,17 +60,20 @@ class _Saved(NamedTuple):
 
 class Histories:
     def __init__(self, storage: Storage) -> None:
-        self._newest: Lru[str, _LastRequest] = Lru(_NEWEST_BYTES)
+        shelf = storage.memory.shelf
+        self._newest: Lru[str, _LastRequest] = shelf(
+            lambda newest: (Whose(make_tag(newest.owner), newest.branch),), _NEWEST_BYTES, self._drop
+        )
         # The branches whose newest request has this key.
         self._branches: dict[str, tuple[str, ...]] = {}
         # The chain of the history that has ended with each key, also after it went on: another history must
         # not be taken for it when it comes there later. Empty if there were several.
-        self._chains: Lru[str, _Ended] = Lru(_CHAINS_BYTES)
+        self._chains: Lru[str, _Ended] = shelf(lambda ended: (Whose(ended.tag, ended.branch),), _CHAINS_BYTES)
         self._storage = storage
-        self._ends = RecordStore(HistoryEnd, "history", storage)
-        self._saved: Lru[str, _Saved] = Lru(_SAVED_BYTES)
+        self._ends = storage.records.histories
+        self._saved: Lru[str, _Saved] = shelf(lambda saved: (saved.whose,), _SAVED_BYTES)
         # Keys that the store did not have, with the tag and the generation in which it was asked.
-        self._absent: Lru[str, tuple[str, int]] = Lru(_SAVED_BYTES)
+        self._absent: Lru[str, tuple[str, int]] = shelf(lambda absent: (Whose(absent[0]),), _SAVED_BYTES)
 
     def record(self, owner: str, branch: str, key: str, conversation: Conversation) -> None:
         """In memory, in place of the branch's request before."""
@@ -79,7 +84,7 @@ class Histories:
             self._branches[key] = (*self._branches.get(key, ()), branch)
         seen = self._chains.get(key)
         chain = conversation.key if seen is None or seen.chain == conversation.key else _SEVERAL
-        self._chains.put(key, _Ended(make_tag(owner), chain), _CHAIN_WEIGHT_BYTES)
+        self._chains.put(key, _Ended(make_tag(owner), chain, branch), _CHAIN_WEIGHT_BYTES)
         newest = _LastRequest(owner, branch, key, conversation)
         for gone in self._newest.put(branch, newest, _weigh(conversation)):
             self._drop(gone)
@@ -99,16 +104,24 @@ class Histories:
         end = self._make_end(key, max(STORED_LINKS, head.length - head.covers))
         if end is None:
             return
-        branch = head.conversation
-        before = self._saved.peek(branch)
-        saved = _Saved(make_tag(end.owner), key, end.length, self._storage.generation)
+        branch, before = head.conversation, self._saved.peek(head.conversation)
+        purges = self._storage.memory.purges
+        try:
+            stored = await self._ends.get(end.owner, (key,), wait=LATEST)
+        except Unknown:
+            # Another history may have ended like this. A later end is saved.
+            return
+        if purges != self._storage.memory.purges:
+            # It may be deleted by now.
+            return
+        whose = Whose(make_tag(end.owner), branch)
+        saved = _Saved(whose, key, end.length, self._storage.generation)
         self._saved.put(branch, saved, _SAVED_WEIGHT_BYTES)
         if before is not None and before.key != key:
-            self._ends.delete(end.owner, before.key)
-        stored = await self._ends.load(end.owner, key)
-        is_crowded = end.is_crowded or (stored is not None and _is_other(stored, end.chain))
+            self._ends.drop(end.owner, before.key)
+        is_crowded = end.is_crowded or (stored is not None and _is_other(stored.record, end.chain))
         named = replace(end, is_crowded=is_crowded, pivot=head.pivot, batches=head.batches)
-        self._ends.save(end.owner, key, named)
+        self._ends.put(end.owner, key, named, group=branch)
 
     def has_seen(self, key: str) -> bool:
         """Whether a request of this process has ended with this key, of whichever history."""
@@ -128,7 +141,7 @@ class Histories:
             for key in absent:
                 self._absent.put(key, (make_tag(owner), generation), _ABSENT_WEIGHT_BYTES)
 
-        return trip.ask(self._ends, owner, unknown, take)
+        return trip.ask(self._ends, unknown, take)
 
     def check(self, end: HistoryEnd) -> HistoryEnd:
         """A stored end, with what memory knows of other histories that ended with its key."""
@@ -144,24 +157,6 @@ class Histories:
         end = make_history_end(newest.owner, key, newest.conversation, most_links)
         ended = self._chains.get(key)
         return replace(end, is_crowded=ended is None or ended.chain != newest.conversation.key)
-
-    def forget_branch(self, branch: str) -> None:
-        """One conversation leaves memory."""
-        gone = self._newest.pop(branch)
-        if gone is not None:
-            self._drop(gone)
-            self._chains.drop_where(lambda ended: ended.chain == gone.conversation.key)
-        self._saved.pop(branch)
-
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
-        gone = [newest for newest in self._newest.values() if make_tag(newest.owner) == tag]
-        for newest in gone:
-            self._newest.pop(newest.branch)
-            self._drop(newest)
-        self._chains.drop_where(lambda ended: ended.tag == tag)
-        self._saved.drop_where(lambda saved: saved.tag == tag)
-        self._absent.drop_where(lambda absent: absent[0] == tag)
 
     def _drop(self, gone: _LastRequest) -> None:
         left = tuple([branch for branch in self._branches.get(gone.key, ()) if branch != gone.branch])

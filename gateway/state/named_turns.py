@@ -1,29 +1,34 @@
 """Responses that later requests may name, and their single items, so that a restart does not lose them.
 
-They are held in memory by `conversations.stored_responses`; here they are only written and read again.
+They are held in memory by `conversations.stored_responses`; here they are only written and read again. What
+a name stands for is a large value of its conversation. A small record says which conversation that is.
 """
 
-from base64 import b64decode, b64encode
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final, NamedTuple
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from gateway.bounds.background import WorkQueue
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.owned_names import make_name_key
-from gateway.state.record_cache import RecordStore, Storage
-from gateway.state.records import NamedRecord
-from gateway.store import Store
-from gateway.store.keys import make_key, make_tag
+from gateway.state.records import Kind, Records
+from gateway.store.blobs import Blobs
+from gateway.store.interface import LATEST, Store, StoreError
+from gateway.store.keys import make_tag
 
 # What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more
 # than the 20 ms that a request may cost the event loop.
 _MAX_BYTES: Final = 2 << 20
-# Which names a conversation has been given: a record of keys, beside each response.
-GIVEN_KIND: Final = "given"
+# What waits to be written. What is beyond is kept in memory alone, too.
+_WAITING_BYTES: Final = 32 << 20
 # Times of some five thousand turns.
 _SAVED_BYTES: Final = 2 << 20
+# A turn that is in use is written again so often, so that it does not expire.
+_AGAIN_SECONDS: Final = 86_400.0
+
+_Kind = Literal["turn", "item"]
 
 
 class NamedTurn(NamedTuple):
@@ -39,6 +44,8 @@ class NamedTurn(NamedTuple):
     sent: str = ""
     # Names of responses before it, the newest first: of as many as are loaded together with it.
     earlier: tuple[str, ...] = ()
+    # The id of its conversation, with which it is deleted.
+    conversation: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -48,107 +55,143 @@ class NamedTurn(NamedTuple):
         return size_bytes
 
 
-class _SavedTurn(NamedTuple):
-    """When a turn was last written, and in which generation."""
+class _NamedJob(NamedTuple):
+    owner: str
+    conversation: str
+    kind: _Kind
+    key: str
+    value: bytes
 
+    @property
+    def name(self) -> str:
+        return f"{self.kind}.{self.key}"
+
+
+class _SavedAt(NamedTuple):
     tag: str
     since_seconds: float
-    generation: int
+
+
+_encode: Final = msgspec.msgpack.encode
+_decoder: Final = msgspec.msgpack.Decoder(NamedTurn)
 
 
 class NamedTurns:
-    """Only the tenant and the upstream of a name find it again."""
+    """Only the tenant and the upstream of a name find it again. It is a listener of the store."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._turns = RecordStore(NamedRecord, "turn", storage)
-        self._items = RecordStore(NamedRecord, "item", storage)
+    def __init__(
+        self, store: Store, blobs: Blobs, keep_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._places = Records(store, Kind(name="named", type=str, keep_seconds=keep_seconds))
+        self._blobs = blobs
+        self._clock = clock
+        self._queue = WorkQueue(self._write, _WAITING_BYTES)
         # When a turn was last written. Kept here, because a turn may leave memory after each request.
-        self._saved: Lru[tuple[str, str, str], _SavedTurn] = Lru(_SAVED_BYTES)
+        self._saved: Lru[tuple[str, str, str], _SavedAt] = Lru(_SAVED_BYTES)
+        # What is queued or being written, by the tag of its owner and its name: found meanwhile.
+        self._unwritten: dict[tuple[str, str], _NamedJob] = {}
+        # The tag of the owner and the conversation whose job runs, and whether it was deleted meanwhile.
+        self._current = ("", "")
+        self._is_forgotten = False
+        store.subscribe(self)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What is queued."""
+        return self._queue.waiting_bytes
+
+    async def finish(self) -> None:
+        """Returns once what was queued is with the store."""
+        await self._queue.finish()
 
     async def load(self, owner: str, upstream: str, name: str) -> NamedTurn | None:
         return (await self.load_all(owner, upstream, (name,))).get(name)
 
     async def load_all(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, NamedTurn]:
-        """Those of the responses that the store has, in one round trip."""
-        keys = {make_name_key(owner, upstream, name): name for name in names}
+        """Those of the responses that the store has, in two round trips."""
         found: dict[str, NamedTurn] = {}
-        for key, record in (await self._turns.load_all(owner, list(keys))).items():
-            with suppress(ValueError):
-                items = tuple(map(_parse, record.items))
-                own, sent, earlier = _parse(record.own), record.sent, record.earlier
-                found[keys[key]] = NamedTurn(record.previous, own, items, sent, earlier)
+        for name, value in (await self._load("turn", owner, upstream, names)).items():
+            try:
+                found[name] = _decoder.decode(value)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
         return found
 
     async def load_items(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Those of the items that the store has, in one round trip."""
-        keys = {make_name_key(owner, upstream, name): name for name in names}
-        found: dict[str, bytes] = {}
-        for key, record in (await self._items.load_all(owner, list(keys))).items():
-            with suppress(ValueError):
-                if record.items:
-                    found[keys[key]] = _parse(record.items[0])
-        return found
+        """Those of the items that the store has, in two round trips."""
+        return await self._load("item", owner, upstream, names)
 
     def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> None:
         """Queued for the store."""
         if turn.size_bytes <= _MAX_BYTES:
-            key = make_name_key(owner, upstream, name)
-            items = tuple(map(_render, turn.items))
-            record = NamedRecord(
-                owner=owner,
-                key=key,
-                previous=turn.previous,
-                sent=turn.sent,
-                own=_render(turn.own),
-                items=items,
-                earlier=turn.earlier,
-            )
-            self._turns.save(owner, key, record)
+            self._put("turn", make_name_key(owner, upstream, name), owner, turn.conversation, _encode(turn))
         weight_bytes = ENTRY_WEIGHT_BYTES + weigh_texts(owner, upstream, name)
-        saved = _SavedTurn(make_tag(owner), self._storage.clock(), self._storage.generation)
-        self._saved.put((owner, upstream, name), saved, weight_bytes)
+        self._saved.put((owner, upstream, name), _SavedAt(make_tag(owner), self._clock()), weight_bytes)
 
-    def save_item(self, owner: str, upstream: str, name: str, item: bytes) -> None:
+    def save_item(self, owner: str, upstream: str, name: str, conversation: str, item: bytes) -> None:
         if len(item) <= _MAX_BYTES:
-            key = make_name_key(owner, upstream, name)
-            self._items.save(owner, key, NamedRecord(owner=owner, key=key, items=(_render(item),)))
-
-    def save_given(self, owner: str, upstream: str, conversation_id: str, names: Sequence[str]) -> None:
-        """The names of a response and of its items, by which a deletion of the conversation finds them."""
-        keys = [make_name_key(owner, upstream, name) for name in names]
-        key = make_key(make_tag(owner), GIVEN_KIND, f"{conversation_id}:{keys[0]}")
-        self._storage.store.write(key, msgspec.json.encode(keys), keep_seconds=self._storage.keep_seconds)
+            self._put("item", make_name_key(owner, upstream, name), owner, conversation, item)
 
     def is_due(self, owner: str, upstream: str, name: str) -> bool:
         """Whether a turn that is in use must be written: it may be in no store, or it would expire there."""
         saved = self._saved.get((owner, upstream, name))
-        if saved is None or saved.generation != self._storage.generation:
-            return True
-        return self._storage.is_old(saved.since_seconds)
+        return saved is None or self._clock() - saved.since_seconds > _AGAIN_SECONDS
 
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
+    def on_news(self, tag: str, text: str) -> None:
+        return
+
+    def on_purged(self, tag: str, group: str | None) -> None:
+        """What is queued of it is not written."""
         self._saved.drop_where(lambda saved: saved.tag == tag)
+        self._queue.drop_where(lambda job: _is_of(tag, group, make_tag(job.owner), job.conversation))
+        for place, job in list(self._unwritten.items()):
+            if _is_of(tag, group, place[0], job.conversation):
+                del self._unwritten[place]
+        self._is_forgotten = self._is_forgotten or _is_of(tag, group, *self._current)
+
+    def on_gap(self) -> None:
+        """The store may have lost them."""
+        self._saved.clear()
+
+    def _put(self, kind: _Kind, key: str, owner: str, conversation: str, value: bytes) -> None:
+        job = _NamedJob(owner, conversation, kind, key, value)
+        if self._queue.put(job, len(value)):
+            self._unwritten[make_tag(owner), job.name] = job
+
+    async def _load(self, kind: _Kind, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
+        """A request whose names cannot be asked for passes as it came, as one that names something else."""
+        tag, keys = (
+            make_tag(owner),
+            {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names},
+        )
+        found = {key: self._unwritten[tag, key].value for key in keys if (tag, key) in self._unwritten}
+        asked = [key for key in keys if key not in found]
+        try:
+            places = await self._places.get_each(owner, asked, wait=LATEST) if asked else {}
+            for conversation in set(places.values()):
+                some = [key for key, place in places.items() if place == conversation]
+                found |= await self._blobs.get(tag, conversation, some)
+        except StoreError:
+            return {}
+        return {keys[key]: value for key, value in found.items()}
+
+    async def _write(self, job: _NamedJob) -> None:
+        tag, name = make_tag(job.owner), job.name
+        self._current, self._is_forgotten = (tag, job.conversation), False
+        try:
+            await self._blobs.put(tag, job.conversation, {name: job.value})
+            if self._is_forgotten:
+                await self._blobs.delete(tag, [job.conversation])
+            else:
+                self._places.put(job.owner, name, job.conversation, group=job.conversation)
+        except StoreError:
+            # The store has logged it. It is in memory, and may be written again when it is used.
+            return
+        finally:
+            self._current = ("", "")
+            if self._unwritten.get((tag, name)) is job:
+                del self._unwritten[tag, name]
 
 
-async def find_given(store: Store, tag: str, conversation_id: str) -> list[str]:
-    """The names of all records of a conversation's responses and items, and of the lists of them. Some of
-    the records may not exist.
-    """
-    found = await store.scan(make_key(tag, GIVEN_KIND, f"{conversation_id}:"))
-    names = [name for name, _ in found]
-    for _, data in found:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            for key in msgspec.json.decode(data, type=list[str]):
-                names += [make_key(tag, kind, key) for kind in ("turn", "item")]
-    return names
-
-
-def _parse(text: str) -> bytes:
-    """Raises ValueError."""
-    return b64decode(text, validate=True)
-
-
-def _render(data: bytes) -> str:
-    return b64encode(data).decode()
+def _is_of(tag: str, group: str | None, job_tag: str, conversation: str) -> bool:
+    return job_tag == tag and group in (None, conversation)

@@ -1,8 +1,8 @@
 """What other processes that share the store have changed, until the next request it matters to has looked.
 
 They announce ids only: links of chains, and hashes. An announcement may come late or twice, which costs a
-look at the store. One that was lost with the connection is made up for by the generation: a process whose
-generation has grown looks again at everything that it goes on with.
+look at the store. One that was lost with the connection is made up for by the generation of memory: a process
+whose generation has grown looks again at everything that it goes on with.
 """
 
 import re
@@ -11,68 +11,44 @@ from typing import Final, Literal, get_args
 
 from gateway.core.history.conversation import Conversation
 from gateway.state.chain_places import ChainPlace, ChainPlaces
+from gateway.state.memory import Memory
+from gateway.store.interface import Store
 from gateway.store.keys import make_tag
-from gateway.store.news import News
 
 # What was made at a place of a chain, or left there; and where a compaction begins, or has ended in any way.
 PlaceKind = Literal["pivot", "marker", "compacting", "idle"]
 # A record that other processes may hold.
 RecordKind = Literal["learned", "calibration"]
-_PURGE: Final = "purge"
-# A conversation that is deleted, by its id, and a pivot of it, by its key.
-_CONVERSATION: Final = "conversation"
-_DELETED: Final = "deleted"
 _KEY: Final = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 _LENGTH: Final = re.compile(r"[0-9]{1,9}")
 
-# The tag of the tenant, and a key: of the record, or of the place.
+# The tag of the tenant, and a key: of the record, or of the place; the id of a deleted conversation.
 StateListener = Callable[[str, str], None]
 
 
 class StateNews:
-    def __init__(self, news: News) -> None:
-        self._news = news
+    """Listens to the store, see `gateway.store.interface.Listener`."""
+
+    def __init__(self, store: Store, memory: Memory) -> None:
+        self._store = store
+        self._memory = memory
         self._places = ChainPlaces()
         # Cuts of compactions that other processes are making. One that died leaves its place here.
         self._compacting = ChainPlaces()
         self._listeners: dict[str, list[StateListener]] = {}
-        news.subscribe(self._note)
-
-    @property
-    def generation(self) -> int:
-        """See `gateway.store.news`."""
-        return self._news.generation
+        store.subscribe(self)
 
     def announce_place(self, kind: PlaceKind, owner: str, place: ChainPlace) -> None:
         """Of a record when it is in the store: those who hear of it look there."""
-        self._news.announce(make_tag(owner), f"{kind} {place.key} {place.length}")
+        self._store.publish(make_tag(owner), f"{kind} {place.key} {place.length}")
 
     def announce_record(self, kind: RecordKind, owner: str, key: str) -> None:
-        self._news.announce(make_tag(owner), f"{kind} {key}")
-
-    def announce_purge(self, tag: str) -> None:
-        """All of this tenant is gone from the store, and leaves the memory of all processes."""
-        self._note(tag, _PURGE)
-        self._news.announce(tag, _PURGE)
-
-    def announce_conversation(self, tag: str, conversation_id: str) -> None:
-        """A conversation is being deleted, and leaves the memory of all processes."""
-        self._note(tag, f"{_CONVERSATION} {conversation_id}")
-        self._news.announce(tag, f"{_CONVERSATION} {conversation_id}")
-
-    def announce_deleted(self, tag: str, pivot: str) -> None:
-        """A pivot of a deleted conversation, also to a process that does not know whose it is."""
-        self._note(tag, f"{_DELETED} {pivot}")
-        self._news.announce(tag, f"{_DELETED} {pivot}")
+        self._store.publish(make_tag(owner), f"{kind} {key}")
 
     def listen(
-        self,
-        kind: PlaceKind | RecordKind | Literal["purge", "conversation", "deleted"],
-        listener: StateListener,
+        self, kind: PlaceKind | RecordKind | Literal["purge", "conversation"], listener: StateListener
     ) -> None:
-        """Of a purge the key is empty. The process that announces a purge, or that a conversation is deleted,
-        hears of it, too.
-        """
+        """Of a purge, and of a conversation that is deleted, the process that does it hears, too."""
         self._listeners.setdefault(kind, []).append(listener)
 
     def find(self, owner: str, conversation: Conversation) -> list[ChainPlace]:
@@ -91,20 +67,31 @@ class StateNews:
         """The store has been looked at there."""
         self._places.drop(make_tag(owner), place.key)
 
-    def forget(self, tag: str) -> None:
-        self._places.forget(tag)
-        self._compacting.forget(tag)
-
-    def _note(self, tag: str, text: str) -> None:
-        """Announcements of a kind that this version does not know are ignored."""
+    def on_news(self, tag: str, text: str) -> None:
+        """News of a kind that this version does not know are ignored."""
         kind, *said = text.split(" ")
-        key = said[0] if said else ""
-        if said and not _KEY.fullmatch(key):
+        if not said or not _KEY.fullmatch(said[0]):
             return
         if kind in get_args(PlaceKind):
             if len(said) != 2 or not _LENGTH.fullmatch(said[1]):
                 return
-            self._note_place(kind, tag, ChainPlace(key, int(said[1])))
+            self._note_place(kind, tag, ChainPlace(said[0], int(said[1])))
+        self._tell(kind, tag, said[0])
+
+    def on_purged(self, tag: str, group: str | None) -> None:
+        """Everything that memory has of a tenant, or of one conversation, is forgotten."""
+        self._memory.forget(tag, group)
+        if group is None:
+            self._places.forget(tag)
+            self._compacting.forget(tag)
+            self._tell("purge", tag, "")
+        else:
+            self._tell("conversation", tag, group)
+
+    def on_gap(self) -> None:
+        self._memory.generation += 1
+
+    def _tell(self, kind: str, tag: str, key: str) -> None:
         for listener in self._listeners.get(kind, ()):
             listener(tag, key)
 

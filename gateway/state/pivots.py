@@ -1,7 +1,8 @@
 """Pivots and mark batches: what a history is sent with."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -9,21 +10,18 @@ from typing import Final
 from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot, are_copies, is_on_chain
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.lru import weigh_texts
 from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
+from gateway.state.memory import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.news import StateNews
-from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, Storage
 from gateway.state.trip import Trip
+from gateway.store.interface import LATEST, Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
-from gateway.store.leases import Lease
 
 # Of a conversation that this process has seen before, so many of the newest links are asked for. It knows
 # what is older, or has been told.
 _NEWEST_LINKS: Final = 256
-# Some four thousand names of records that the store does not have.
-_ABSENT_BYTES: Final = 1 << 21
-_ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 
 
 class Pivots:
@@ -31,17 +29,24 @@ class Pivots:
         self._storage = storage
         self._heads = heads
         self._news = news
-        self._pivots = RecordCache(Pivot, "pivot", storage, _weigh_pivot, _is_summary_of)
-        self._pivots.on_lost = self._note_lost
-        self._batches = RecordCache(Batch, "batch", storage, _weigh_batch)
+        records = storage.records
+        self._pivots = Cached(
+            storage,
+            records.pivots,
+            weigh=_weigh_pivot,
+            group_of=lambda pivot: pivot.conversation,
+            is_better=_is_summary_of,
+            on_lost=self._note_lost,
+        )
+        self._batches = Cached(
+            storage, records.batches, weigh=_weigh_batch, group_of=lambda batch: batch.conversation
+        )
         # Manual pivots that no head may name yet.
         self._manual = ChainPlaces()
         # Those that the next request applies, below its thresholds, too.
         self._early = ChainPlaces()
-        # Pivots and batches that a head names and the store does not have, and the generation in which it was
-        # asked.
-        self._absent: Lru[str, tuple[str, int]] = Lru(_ABSENT_BYTES)
-        news.listen("pivot", self._note_changed)
+        # Another process has made this pivot: perhaps a summary in place of a digest.
+        news.listen("pivot", lambda _, key: self._pivots.outdate(key))
 
     @property
     def size_bytes(self) -> int:
@@ -54,12 +59,8 @@ class Pivots:
         return self._pivots.find(key) if key else None
 
     async def load(self, owner: str, key: str) -> Pivot | None:
-        """Does not ask again for what the store did not have."""
-        if self._is_absent(key):
-            return self.find(key)
-        pivot = await self._pivots.load(owner, key)
-        self._note_asked(owner, key, pivot)
-        return pivot
+        """Does not ask again for what the store did not have. What memory has if the store says nothing."""
+        return await self._pivots.load(owner, key)
 
     def has_on_chain(self, conversation: Conversation) -> bool:
         """In memory alone."""
@@ -77,27 +78,36 @@ class Pivots:
         await self._pivots.save_durably(pivot.owner, pivot.key, pivot)
         self._note_made(pivot)
 
-    async def save_leased(self, lease: Lease, pivot: Pivot) -> bool:
-        """The same for a compaction under a lease. False, and nothing is saved, if the lease was lost."""
-        is_saved = await self._pivots.save_leased(lease, pivot.owner, pivot.key, pivot)
-        if is_saved:
+    async def save_leased(self, lease: Lease, pivot: Pivot) -> Pivot | None:
+        """The pivot that is used from now on, for a compaction under a lease; None if the lease was lost.
+
+        A process alone does not replace what the store has. Raises StoreError.
+        """
+        saved = await self._pivots.save_leased(lease, pivot.owner, pivot.key, pivot)
+        if saved is pivot:
             self._note_made(pivot)
-        return is_saved
+        return saved
 
     async def save_edited(self, lease: Lease, pivot: Pivot) -> bool:
-        """The same for what a person has written, which is never kept for later: it is in the store when this
-        returns True. Raises StoreError.
+        """What a person has written, which is never kept for later: it is in the store when this returns
+        True. False if the lease was lost. Raises StoreError.
         """
-        if lease.is_of_process_alone:
-            await self.save(pivot)
-            return True
-        return await self.save_leased(lease, pivot)
+        if lease.is_alone:
+            raise StoreError("the store cannot be reached")
+        group = pivot.conversation
+        stored = await self._pivots.records.put_durable(
+            pivot.owner, pivot.key, pivot, group=group, lease=lease
+        )
+        if stored is not None:
+            self._pivots.hold_stored(pivot.owner, pivot.key, pivot)
+            self._note_made(pivot)
+        return stored is not None
 
     async def load_again(self, owner: str, key: str) -> Pivot | None:
-        """What the store has now; what memory has if the store has nothing, or cannot be asked."""
-        stored = await self._pivots.stored.load(owner, key)
-        if stored is not None and stored != self.find(key):
-            self._pivots.hold_stored(owner, key, stored)
+        """What the store has now; what memory has if the store has nothing. Raises Unknown."""
+        stored = await self._pivots.records.get(owner, (key,), wait=LATEST)
+        if stored is not None and stored.record != self.find(key):
+            self._pivots.hold_stored(owner, key, stored.record)
         return self.find(key)
 
     async def save_new(self, pivot: Pivot) -> Pivot:
@@ -111,9 +121,12 @@ class Pivots:
         return saved
 
     async def load_newest(self, owner: str, keys: Sequence[str]) -> Pivot | None:
-        """The pivot of the first of these keys that has one here or in the store, which is always asked."""
-        trip = Trip(self._storage.store)
-        trip.ask(self._pivots.stored, owner, keys, self._take)
+        """The pivot of the first of these keys that has one here or in the store, which is always asked.
+
+        Raises Unknown.
+        """
+        trip = self._begin_trip(owner)
+        trip.ask(self._pivots.records, keys, self._take)
         await trip.run()
         found = (self._pivots.find(key) for key in keys)
         return next((pivot for pivot in found if pivot is not None), None)
@@ -121,6 +134,7 @@ class Pivots:
     def hold(self, pivot: Pivot) -> None:
         """In memory alone."""
         self._pivots.hold(pivot.owner, pivot.key, pivot)
+        self._note_place(pivot)
 
     async def secure(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
         """Durable when this returns, as far as it is not known to be in the store. What another process has
@@ -165,28 +179,29 @@ class Pivots:
 
     def lacks(self, head: Head) -> bool:
         """Whether memory lacks something that this head names and the store may have."""
-        if head.pivot is not None and self._is_missing(self._pivots, head.pivot):
+        if head.pivot is not None and self._pivots.is_missing(head.pivot):
             return True
         # Most heads name no batch, and a generator costs more than this question.
-        return bool(head.batches) and any(self._is_missing(self._batches, key) for key in head.batches)
+        return bool(head.batches) and any(self._batches.is_missing(key) for key in head.batches)
 
-    def ask_newest(self, trip: Trip, owner: str, conversation: Conversation, *, is_known: bool) -> None:
+    def ask_newest(self, trip: Trip, conversation: Conversation, *, is_known: bool) -> None:
         """For the newest pivot behind those in memory. is_known: this process has seen the conversation."""
         known = self.list_on_chain(conversation)
         start = known[-1].covers + 1 if known else 1
         links = list_links(conversation, start, find_open_group(conversation))
         some = islice(links, _NEWEST_LINKS) if is_known else links
-        trip.ask(self._pivots.stored, owner, (link.hex() for link in some), self._take)
+        trip.ask(self._pivots.records, (link.hex() for link in some), self._take)
 
     def ask_pivot(self, trip: Trip, owner: str, key: str) -> None:
         """For a pivot that something names, also if another process has changed it."""
 
         def take(_: str, pivot: Pivot | None) -> None:
-            self._note_asked(owner, key, pivot)
-            self._take(key, pivot)
+            self._pivots.hold_loaded(owner, key, pivot)
+            if pivot is not None:
+                self._note_place(pivot)
 
         if not self._pivots.is_current(key):
-            trip.ask(self._pivots.stored, owner, (key,), take)
+            trip.ask(self._pivots.records, (key,), take)
 
     def ask_named(self, trip: Trip, owner: str, head: Head | None) -> None:
         """For what a head names and memory lacks."""
@@ -195,46 +210,25 @@ class Pivots:
 
     def ask_names(self, trip: Trip, owner: str, pivot: str | None, batches: Sequence[str]) -> None:
         """For this pivot and these batches, as far as memory lacks them."""
-        if pivot is not None and self._is_missing(self._pivots, pivot):
+        if pivot is not None and self._pivots.is_missing(pivot):
             self.ask_pivot(trip, owner, pivot)
         for key in batches:
-            if self._is_missing(self._batches, key):
+            if self._batches.is_missing(key):
                 self._ask_batch(trip, owner, key)
 
-    def _ask_batch(self, trip: Trip, owner: str, key: str) -> None:
-        def take(_: str, batch: Batch | None) -> None:
-            self._note_asked(owner, key, batch)
-            self._batches.hold_loaded(owner, key, batch)
+    def _begin_trip(self, owner: str) -> Trip:
+        return Trip(self._storage.store, self._storage.memory, owner)
 
-        trip.ask(self._batches.stored, owner, (key,), take)
+    def _ask_batch(self, trip: Trip, owner: str, key: str) -> None:
+        trip.ask(self._batches.records, (key,), lambda _, batch: self._batches.hold_loaded(owner, key, batch))
 
     def _take(self, key: str, pivot: Pivot | None) -> None:
-        if pivot is None:
-            return
-        self._pivots.hold_loaded(pivot.owner, key, pivot)
-        self._note_place(pivot)
-
-    def _is_missing(self, cache: RecordCache[Pivot] | RecordCache[Batch], key: str) -> bool:
-        return not cache.is_current(key) and not self._is_absent(key)
-
-    def _is_absent(self, key: str) -> bool:
-        known = self._absent.peek(key)
-        return known is not None and known[1] == self._storage.generation
-
-    def _note_asked(self, owner: str, key: str, found: Pivot | Batch | None) -> None:
-        if found is None:
-            self._absent.put(key, (make_tag(owner), self._storage.generation), _ABSENT_WEIGHT_BYTES)
-        else:
-            self._absent.pop(key)
-
-    def _note_changed(self, _: str, key: str) -> None:
-        """Another process has made this pivot: perhaps a summary in place of a digest."""
-        self._pivots.outdate(key)
-        self._absent.pop(key)
+        if pivot is not None:
+            self._pivots.hold_loaded(pivot.owner, key, pivot)
+            self._note_place(pivot)
 
     def _note_made(self, pivot: Pivot) -> None:
         self._note_place(pivot)
-        self._absent.pop(pivot.key)
         self._news.announce_place("pivot", pivot.owner, ChainPlace(pivot.key, pivot.covers))
 
     def _note_place(self, pivot: Pivot) -> None:
@@ -250,7 +244,7 @@ class Pivots:
         self._news.note_lost(pivot.owner, ChainPlace(pivot.key, pivot.covers))
 
     def _may_be_replaced(
-        self, cache: RecordCache[Pivot] | RecordCache[Batch], key: str, *, is_digest: bool = False
+        self, cache: Cached[Pivot] | Cached[Batch], key: str, *, is_digest: bool = False
     ) -> bool:
         """Whether another process may have written something else there: a summary in the place of a digest,
         what a person asked for, or its own while one of both had no store.
@@ -300,13 +294,14 @@ class Pivots:
     # Mark batches
 
     async def load_batches(self, owner: str, keys: Sequence[str]) -> list[Batch] | None:
-        """All of them, or None if one is absent."""
-        trip = Trip(self._storage.store)
-        missing = [key for key in keys if self._is_missing(self._batches, key)]
-        for key in missing:
-            self._ask_batch(trip, owner, key)
+        """All of them, or None if one is absent, or the store does not say."""
+        missing = [key for key in keys if self._batches.is_missing(key)]
         if missing:
-            await trip.run()
+            trip = self._begin_trip(owner)
+            for key in missing:
+                self._ask_batch(trip, owner, key)
+            with suppress(Unknown):
+                await trip.run()
         batches = [batch for key in keys if (batch := self._batches.find(key)) is not None]
         return batches if len(batches) == len(keys) else None
 
@@ -316,28 +311,6 @@ class Pivots:
 
     def save_batch(self, batch: Batch) -> None:
         self._batches.save(batch.owner, batch.key, batch)
-
-    def forget_some(self, tag: str, pivots: Iterable[str], batches: Iterable[str]) -> None:
-        """These leave memory, under all keys that they have."""
-        keys = set(pivots)
-        dropped = [self._pivots.find(key) for key in keys]
-        for pivot in self._pivots.list_all():
-            if any(known is not None and are_copies(pivot, known) for known in dropped):
-                keys.add(pivot.key)
-        for key in keys:
-            self._pivots.drop(key)
-            self._manual.drop(tag, key)
-            self._early.drop(tag, key)
-        for key in batches:
-            self._batches.drop(key)
-
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
-        self._pivots.forget(tag)
-        self._batches.forget(tag)
-        self._manual.forget(tag)
-        self._early.forget(tag)
-        self._absent.drop_where(lambda absent: absent[0] == tag)
 
 
 def _with_pivot(head: Head, pivot: Pivot) -> Head:

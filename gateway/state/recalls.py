@@ -5,26 +5,25 @@ other processes need not be told of them.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from contextlib import suppress
 
 from gateway.core.history.recall import Recall
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, Storage
+from gateway.lru import weigh_texts
+from gateway.state.memory import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.trip import Trip
-from gateway.store.keys import make_tag
-
-# Some thousand names of records that the store does not have.
-_ABSENT_BYTES: Final = 1 << 19
-_ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
+from gateway.store.interface import Unknown
 
 
 class Recalls:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._records = RecordCache(Recall, "recall", storage, _weigh)
-        # Those that a head names and the store does not have, and the generation in which it was asked.
-        self._absent: Lru[str, tuple[str, int]] = Lru(_ABSENT_BYTES)
+        self._records = Cached(
+            storage,
+            storage.records.recalls,
+            weigh=_weigh,
+            group_of=lambda recall: recall.conversation,
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -57,45 +56,27 @@ class Recalls:
 
     def lacks(self, keys: Sequence[str]) -> bool:
         """Whether memory lacks one of these that the store may have."""
-        return bool(keys) and any(self._is_missing(key) for key in keys)
+        return bool(keys) and any(self._records.is_missing(key) for key in keys)
 
     def ask(self, trip: Trip, owner: str, keys: Sequence[str]) -> None:
         """For those of these that memory lacks."""
         for key in keys:
-            if self._is_missing(key):
+            if self._records.is_missing(key):
                 self._ask(trip, owner, key)
 
     async def load(self, owner: str, keys: Sequence[str]) -> list[Recall]:
-        """Those of these that exist, in their order. Suspends only for what is not in memory."""
+        """Those of these that exist, in their order. Suspends only for what is not in memory, which has all
+        that there is if the store does not say.
+        """
         if self.lacks(keys):
-            trip = Trip(self._storage.store)
+            trip = Trip(self._storage.store, self._storage.memory, owner)
             self.ask(trip, owner, keys)
-            await trip.run()
+            with suppress(Unknown):
+                await trip.run()
         return [recall for key in keys if (recall := self._records.find(key)) is not None]
 
-    def forget_some(self, keys: Iterable[str]) -> None:
-        """These leave memory."""
-        for key in keys:
-            self._records.drop(key)
-
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
-        self._records.forget(tag)
-        self._absent.drop_where(lambda absent: absent[0] == tag)
-
     def _ask(self, trip: Trip, owner: str, key: str) -> None:
-        def take(_: str, found: Recall | None) -> None:
-            if found is None:
-                self._absent.put(key, (make_tag(owner), self._storage.generation), _ABSENT_WEIGHT_BYTES)
-            self._records.hold_loaded(owner, key, found)
-
-        trip.ask(self._records.stored, owner, (key,), take)
-
-    def _is_missing(self, key: str) -> bool:
-        if self._records.is_current(key):
-            return False
-        absent = self._absent.peek(key)
-        return absent is None or absent[1] != self._storage.generation
+        trip.ask(self._records.records, (key,), lambda _, found: self._records.hold_loaded(owner, key, found))
 
 
 def _weigh(recall: Recall) -> int:

@@ -1,163 +1,163 @@
-"""Renders records for the store as JSON, and parses them back.
+"""Typed records of one kind on a store: found, absent, or unknown, which is an exception.
 
-pydantic checks every field on the way in. A record that does not fit its type counts as absent.
+No memory: what is read often is held in front of it. The owner of a record is in its key, and a checksum
+binds key and value. A record that is damaged, or does not fit its type, counts as absent.
 """
 
-import re
-from contextlib import suppress
-from dataclasses import fields, replace
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
 
-from gateway.core.compaction.manual import Compacted
-from gateway.core.history.branch_ledger import BranchLedger
-from gateway.core.history.cleared_results import ResultHashesRecord
-from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.recall import Recall
-from gateway.core.history.trimmed import HistoryEnd
-from gateway.core.history.versions import VersionsRecord
-from gateway.core.limits.learned import Learned
-from gateway.core.sizing.estimate import Calibration
+from gateway.store.interface import LATEST, SOON, Found, Key, Lease, ListedRecord, Lookup, Store, seal, unseal
+from gateway.store.keys import make_tag
 
-R = TypeVar("R")
+K = TypeVar("K")
 
-VERSION: Final = 1
-_HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
+# So many names are asked for at a time, in a few milliseconds. A conversation of 100,000 messages has as many
+# links, and looking all of them up at once would keep other conversations from the store for seconds.
+_ASKED_TOGETHER: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marker:
-    """A compaction that is due. It is saved before the work begins and deleted when the work is done.
-
-    key: chain of the request after whose response it was decided. auto: false if a person asked for it.
-    instructions: what that person wants kept in mind.
+class Kind(Generic[K]):
+    """name: in the store. keep_seconds: a record that is not written again for so long is dropped.
+    linger: seconds in which a later record of the same name replaces one that is queued.
     """
 
-    owner: str
-    key: str
-    length: int
-    auto: bool
-    reason: str
-    created_seconds: float
-    instructions: str = ""
+    name: str
+    type: type[K]
+    keep_seconds: float
+    linger: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedCompaction:
-    """A compaction that came to nothing. lease, fence: of the process that made it."""
-
-    owner: str
-    lease: str
-    fence: int
-    reason: str
+class Stored(NamedTuple, Generic[K]):
+    name: str
+    record: K
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnedName:
-    """A response, or an item of one, that the upstream stores for this tenant. key: a hash of its name."""
+class Listed(NamedTuple, Generic[K]):
+    """tag: of its owner. group: its conversation."""
 
-    owner: str
-    key: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedRecord:
-    """A response that later requests may name, with what its request added, or a single item of a response.
-
-    key: a hash of its name. previous: the name of the response before it. own: the body that the request
-    added. items: of the response, or the single item. Both are base64 of JSON. sent, earlier: see
-    NamedTurn.
-    """
-
-    owner: str
-    key: str
-    previous: str | None = None
-    sent: str = ""
-    own: str = ""
-    items: tuple[str, ...] = ()
-    earlier: tuple[str, ...] = ()
+    tag: str
+    group: str
+    name: str
+    record: K
 
 
-_adapters: Final[dict[type, TypeAdapter[Any]]] = {
-    kind: TypeAdapter(kind)
-    for kind in (
-        *(Head, Pivot, Batch, Recall, ResultHashesRecord, Marker, HistoryEnd, FailedCompaction),
-        *(Calibration, Learned, Compacted, OwnedName, NamedRecord, VersionsRecord),
-    )
-}
-# Fields that say nothing about what a record stands for. They are written beside it, where earlier versions
-# do not look, and count as absent if they cannot be read.
-_HINTS: Final[dict[type, dict[str, TypeAdapter[Any]]]] = {
-    Pivot: {"is_early": TypeAdapter(bool)},
-    Head: {"ledger": TypeAdapter(BranchLedger)},
-}
-# Fields that were added in November 2026, and what they say in the records of before.
-_LATER_FIELDS: Final[dict[type, dict[str, object]]] = {
-    Pivot: {"version": 1, "edited_seconds": None, "origin": None},
-    Head: {"pivot_version": 1, "recalls": ()},
-}
-_FIELDS: Final = {
-    kind: [field.name for field in fields(kind) if field.name not in hints] for kind, hints in _HINTS.items()
-}
-_envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+class Records(Generic[K]):
+    """Names are printable ASCII without spaces. What raises is StoreError, mostly Unknown: see `Store`."""
 
+    def __init__(self, store: Store, kind: Kind[K]) -> None:
+        self.kind = kind
+        self._store = store
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(kind.type)
 
-def render_record(owner: str, record: object) -> bytes:
-    hints = {name: getattr(record, name) for name in _HINTS.get(type(record), ())}
-    envelope = {"version": VERSION, "owner": owner, "record": _without_defaults(record)}
-    return msgspec.json.encode(envelope | {name: value for name, value in hints.items() if value})
+    async def get(self, owner: str, names: Iterable[str], *, wait: float = SOON) -> Stored[K] | None:
+        """The first of these that exists. Raises Unknown after `wait` seconds."""
+        tag, left = make_tag(owner), iter(names)
+        while asked := list(islice(left, _ASKED_TOGETHER)):
+            (found,) = await self._store.get(tag, [self.lookup(asked)], wait=wait)
+            if found is not None:
+                return self.parse(owner, found)
+        return None
 
+    async def get_each(self, owner: str, names: Sequence[str], *, wait: float = SOON) -> dict[str, K]:
+        """Those of the names that exist, in one round trip. Raises Unknown."""
+        if not names:
+            return {}
+        lookups = [self.lookup((name,)) for name in names]
+        found = await self._store.get(make_tag(owner), lookups, wait=wait)
+        read = [self.parse(owner, each) for each in found if each is not None]
+        return {each.name: each.record for each in read if each is not None}
 
-def _without_defaults(record: object) -> object:
-    """Without the fields that earlier versions do not know, unless they say something: a record with a field
-    that it does not know counts as absent.
-    """
-    names = _FIELDS.get(type(record))
-    if names is None:
-        return record
-    later = _LATER_FIELDS[type(record)]
-    is_plain = all(getattr(record, name) == default for name, default in later.items())
-    return {name: getattr(record, name) for name in names if not (is_plain and name in later)}
+    def lookup(self, names: Sequence[str]) -> Lookup:
+        """For several kinds in one round trip, see `Store.get` and `parse`."""
+        return Lookup(self.kind.name, names)
 
-
-def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
-    """None if the record is damaged, has another version, or belongs to another owner."""
-    try:
-        envelope = _envelope_decoder.decode(data)
-        version, its_owner = (msgspec.json.decode(envelope[field]) for field in ("version", "owner"))
-        if version != VERSION or its_owner != owner:
+    def parse(self, owner: str, found: Found | None) -> Stored[K] | None:
+        if found is None:
             return None
-        record: R = _adapters[kind].validate_json(bytes(envelope["record"]), strict=True, extra="forbid")
-    except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError, RecursionError, KeyError):
-        return None
-    if getattr(record, "owner", owner) != owner or not _has_hex_keys(record):
-        return None
-    for name, adapter in _HINTS.get(kind, {}).items():
-        if name in envelope:
-            with suppress(ValidationError, RecursionError):
-                hint = adapter.validate_json(bytes(envelope[name]), strict=True, extra="forbid")
-                record = replace(record, **{name: hint})  # type: ignore[type-var]  # kinds with hints are dataclasses
-    return record
+        record = self._decode(self._key(owner, found.name), found.value)
+        return Stored(found.name, record) if record is not None else None
 
+    def parse_listed(self, listed: Iterable[ListedRecord]) -> Iterator[Listed[K]]:
+        """Those that are whole."""
+        for key, group, value in listed:
+            record = self._decode(key, value)
+            if record is not None:
+                yield Listed(key.tag, group, key.name, record)
 
-def find_owner(data: bytes) -> str | None:
-    """The owner that a record names; None if it is damaged."""
-    try:
-        return msgspec.json.decode(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["owner"], type=str)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
-        return None
+    def put(
+        self, owner: str, name: str, record: K, *, group: str = "", keep_seconds: float | None = None
+    ) -> None:
+        """Queued: the store has it a moment later, and reads of this process see it at once."""
+        key = self._key(owner, name)
+        seconds = self.kind.keep_seconds if keep_seconds is None else keep_seconds
+        self._store.put(key, self._encode(key, record), seconds, group=group, linger=self.kind.linger)
 
+    async def put_durable(
+        self,
+        owner: str,
+        name: str,
+        record: K,
+        *,
+        group: str = "",
+        if_absent: bool = False,
+        lease: Lease | None = None,
+    ) -> K | None:
+        """What the name stands for now, durably: the record, or with if_absent what was there before. None if
+        the lease was lost, and nothing is written.
 
-def _has_hex_keys(record: object) -> bool:
-    """Whether all keys and hashes that it names are hexadecimal. They are decoded without another check."""
-    named = [getattr(record, "key", None), getattr(record, "pivot", None), getattr(record, "chain", None)]
-    named += [*getattr(record, "batches", ()), *getattr(record, "recalls", ())]
-    for hashes in getattr(record, "outlines", ()):
-        named += [hashes.pivot, hashes.results]
-    if isinstance(record, HistoryEnd):
-        named += [record.links or None, record.fingerprints or None, record.opening or None]
-    return all(_HEX.fullmatch(key) for key in named if key is not None)
+        Raises Unusable, and nothing is written; Unknown if the store is away, then it is written later if the
+        store has nothing by then.
+        """
+        key = self._key(owner, name)
+        value = self._encode(key, record)
+        stored = await self._store.put_durable(
+            key, value, self.kind.keep_seconds, group=group, if_absent=if_absent, lease=lease
+        )
+        if stored is None or stored == value:
+            return record if stored is not None else None
+        before = self._decode(key, stored)
+        return record if before is None else before
+
+    def drop(self, owner: str, name: str) -> None:
+        """Queued, in order with the writes of the same name."""
+        self._store.drop(self._key(owner, name))
+
+    async def take(self, owner: str, name: str, *, wait: float = LATEST) -> K | None:
+        """Reads and deletes. Of several processes one gets it. Raises StoreError."""
+        key = self._key(owner, name)
+        value = await self._store.take(key, wait=wait)
+        return self._decode(key, value) if value is not None else None
+
+    async def list_tagged(
+        self, tag: str | None, group: str | None = None, *, wait: float = LATEST
+    ) -> list[Listed[K]]:
+        """The same for who only knows the tag of the owner."""
+        return [*self.parse_listed(await self._store.list(self.kind.name, tag, group, wait=wait))]
+
+    async def list(
+        self, owner: str | None = None, group: str | None = None, *, wait: float = LATEST
+    ) -> list[Listed[K]]:
+        """All of an owner, or of one conversation of it; of all owners if None. Raises Unknown."""
+        return await self.list_tagged(make_tag(owner) if owner is not None else None, group, wait=wait)
+
+    def _key(self, owner: str, name: str) -> Key:
+        return Key(make_tag(owner), self.kind.name, name)
+
+    def _encode(self, key: Key, record: K) -> bytes:
+        return seal(key, self._encoder.encode(record))
+
+    def _decode(self, key: Key, sealed: bytes) -> K | None:
+        value = unseal(key, sealed)
+        if value is None:
+            return None
+        try:
+            return self._decoder.decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None

@@ -6,22 +6,24 @@ Rarely needed, so they are not held in memory.
 from collections.abc import Sequence
 
 from gateway.core.history.cleared_results import ResultHashesRecord
-from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.memory import Storage
 from gateway.state.trip import Finding, Trip
+from gateway.store.interface import LATEST
 
 
 class StoredResultHashes:
     def __init__(self, storage: Storage) -> None:
-        self._records = RecordStore(ResultHashesRecord, "outline", storage)
+        self._records = storage.records.result_hashes
 
-    def ask(self, trip: Trip, owner: str, keys: Sequence[str]) -> Finding[ResultHashesRecord]:
+    def ask(self, trip: Trip, keys: Sequence[str]) -> Finding[ResultHashesRecord]:
         """For those of the first key that has any."""
-        return trip.ask(self._records, owner, keys)
+        return trip.ask(self._records, keys)
 
     async def load(self, owner: str, keys: Sequence[str]) -> ResultHashesRecord | None:
-        """Those of the first key that has any."""
-        found = await self._records.load_first(owner, keys)
-        return found[1] if found is not None else None
+        """Those of the first key that has any. Raises Unknown."""
+        found = await self._records.get(owner, keys, wait=LATEST)
+        return found.record if found is not None else None
 
-    def save(self, hashes: ResultHashesRecord) -> None:
-        self._records.save(hashes.owner, hashes.key, hashes)
+    def save(self, hashes: ResultHashesRecord, conversation_id: str) -> None:
+        """conversation_id: of the pivot that the newest of them are about."""
+        self._records.put(hashes.owner, hashes.key, hashes, group=conversation_id)

@@ -1,6 +1,5 @@
 """Markers of compactions that are due, and the outcome of commands that were carried out."""
 
-from collections.abc import Collection
 from typing import Final
 
 from gateway.core.compaction.manual import Compacted
@@ -9,10 +8,11 @@ from gateway.core.history.head import Head
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.chain_places import ChainPlace
 from gateway.state.heads import Heads
+from gateway.state.kinds import Marker
+from gateway.state.memory import Storage, Whose
 from gateway.state.news import StateNews
-from gateway.state.record_cache import RecordStore, Storage
-from gateway.state.records import Marker
 from gateway.state.trip import Trip
+from gateway.store.interface import LATEST, StoreError
 from gateway.store.keys import make_tag
 
 _WAITING_BYTES: Final = 1 << 20
@@ -23,14 +23,16 @@ class Tasks:
     def __init__(self, storage: Storage, heads: Heads, news: StateNews) -> None:
         self._heads = heads
         self._news = news
-        self._markers = RecordStore(Marker, "marker", storage)
-        self._commands = RecordStore(Compacted, "command", storage)
+        self._markers = storage.records.markers
+        self._commands = storage.records.commands
         # Markers that the next request of their chain takes, by that chain.
-        self.waiting: Lru[str, Marker] = Lru(_WAITING_BYTES)
+        self.waiting: Lru[str, Marker] = storage.memory.shelf(
+            lambda marker: (Whose(make_tag(marker.owner), marker.conversation),), _WAITING_BYTES
+        )
 
     def save_marker(self, marker: Marker) -> None:
         """For a compaction that this process is about to do. Only a later process finds it."""
-        self._markers.save(marker.owner, marker.key, marker)
+        self._markers.put(marker.owner, marker.key, marker, group=marker.conversation)
 
     def leave_marker(self, marker: Marker) -> None:
         """For the chain's next request, in this process, in another one, or in a later one."""
@@ -40,10 +42,10 @@ class Tasks:
         self._heads.save_held(marker.key)
         self._news.announce_place("marker", marker.owner, ChainPlace(marker.key, marker.length))
 
-    def ask(self, trip: Trip, owner: str, conversation: Conversation, head: Head | None) -> None:
+    def ask(self, trip: Trip, conversation: Conversation, head: Head | None) -> None:
         """For the newest marker behind this head, or at it: it waits for the chain's next request."""
         links = list_links(conversation, head.length if head is not None else 1)
-        trip.ask(self._markers, owner, (link.hex() for link in links), self._take)
+        trip.ask(self._markers, (link.hex() for link in links), self._take)
 
     def pop_waiting(self, conversation: Conversation) -> Marker | None:
         """The newest marker on the chain. Its head may be an earlier one than that of the request: while a
@@ -60,29 +62,25 @@ class Tasks:
 
     async def take(self, owner: str, key: str) -> Marker | None:
         """The marker at this chain, out of the store: of several processes one gets it, and does what it
-        stands for.
+        stands for. None also if the store cannot be asked: then it is found again after that.
         """
         self.waiting.pop(key)
-        return await self._markers.take(owner, key)
+        try:
+            return await self._markers.take(owner, key)
+        except StoreError:
+            return None
 
     def drop_marker(self, owner: str, key: str) -> None:
-        self._markers.delete(owner, key)
+        self._markers.drop(owner, key)
 
     async def load_command(self, owner: str, key: str) -> Compacted | None:
-        """What the command did. key: the chain of the request that the command was."""
-        return await self._commands.load(owner, key)
+        """What the command did. key: the chain of the request that the command was. Raises Unknown."""
+        found = await self._commands.get(owner, (key,), wait=LATEST)
+        return found.record if found is not None else None
 
-    async def save_command(self, owner: str, key: str, outcome: Compacted) -> None:
+    async def save_command(self, owner: str, key: str, outcome: Compacted, conversation_id: str) -> None:
         """Durable when this returns, and so is all that was saved before it. Raises StoreError."""
-        await self._commands.save_durably(owner, key, outcome)
-
-    def forget_some(self, links: Collection[str]) -> None:
-        """What waits at these links leaves memory."""
-        self.waiting.drop_where(lambda marker: marker.key in links)
-
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory."""
-        self.waiting.drop_where(lambda marker: make_tag(marker.owner) == tag)
+        await self._commands.put_durable(owner, key, outcome, group=conversation_id)
 
     def _take(self, _: str, marker: Marker | None) -> None:
         if marker is not None:

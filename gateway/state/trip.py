@@ -1,79 +1,92 @@
-"""Look-ups that are made together: each is a group of keys, of which the store gives the first that exists.
+"""Look-ups that are made together: each asks for the first of some names of one kind that exists.
 
-All groups go in one round trip, so that a request waits once for everything that it can name already.
+All go in one round trip, so that a request waits once for everything that it can name already.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
-from gateway.store import Store
+from gateway.state.memory import Memory
+from gateway.state.records import K, Records
+from gateway.store.interface import LATEST, Found, Lookup, Store, Unknown
+from gateway.store.keys import make_tag
 
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-# The store looks up so many keys of a group at a time, in a few milliseconds. A conversation of 100,000
-# messages has as many keys, and looking all of them up at once would keep other conversations from the store
-# for seconds.
-_LOOKUP_KEYS: Final = 500
-
-# A key and what is stored under it.
-Stored = tuple[str, bytes]
+# So many names of a group are asked for at a time, in a few milliseconds. A conversation of 100,000 messages
+# has as many, and looking all of them up at once would keep other conversations from the store for seconds.
+_LOOKUP_NAMES: Final = 500
 
 
-class Records(Protocol[R_co]):
-    """Names the records of one kind, and reads them."""
-
-    def name(self, owner: str, key: str) -> str: ...
-
-    def read_stored(self, owner: str, stored: Stored) -> tuple[str, R_co] | None: ...
-
-
-class Finding(Generic[R]):
+class Finding(Generic[K]):
     """What was found for one group; None until the trip has ended, and if there is nothing."""
 
     def __init__(self) -> None:
-        self.record: R | None = None
+        self.record: K | None = None
+
+
+class _LookupGroup(NamedTuple):
+    records: Records[Any]
+    names: Iterator[str]
+    note: Callable[[Found | None], None]
 
 
 class Trip:
-    """Used once."""
+    """Used once, for one owner. wait: seconds of patience with a store that is late."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, memory: Memory, owner: str, wait: float = LATEST) -> None:
         self._store = store
-        self._groups: list[tuple[Iterator[str], Callable[[Stored | None], None]]] = []
+        self._memory = memory
+        self._owner = owner
+        self._wait = wait
+        self._groups: list[_LookupGroup] = []
+        self._undo: list[Callable[[], None]] = []
 
     def ask(
         self,
-        records: Records[R],
-        owner: str,
-        keys: Iterable[str],
-        take: Callable[[str, R | None], None] = lambda key, record: None,
-    ) -> Finding[R]:
-        """Adds a group. take: is called with what was found, and its key, or with nothing."""
-        answer = Finding[R]()
+        records: Records[K],
+        names: Iterable[str],
+        take: Callable[[str, K | None], object] = lambda name, record: None,
+    ) -> Finding[K]:
+        """Adds a group. take: is called with what was found, and its name, or with nothing."""
+        answer = Finding[K]()
 
-        def note(stored: Stored | None) -> None:
-            found = records.read_stored(owner, stored) if stored is not None else None
-            key, answer.record = found if found is not None else ("", None)
-            take(key, answer.record)
+        def note(found: Found | None) -> None:
+            stored = records.parse(self._owner, found)
+            name, answer.record = stored if stored is not None else ("", None)
+            take(name, answer.record)
 
-        self._groups.append(((records.name(owner, key) for key in keys), note))
+        self._groups.append(_LookupGroup(records, iter(names), note))
         return answer
 
+    def on_unknown(self, undo: Callable[[], None]) -> None:
+        """To be called if the store does not answer."""
+        self._undo.append(undo)
+
     async def run(self) -> None:
-        """Asks nothing for groups without a key. A group of many keys, of which the first do not exist, takes
-        more than one round trip.
+        """Asks nothing for groups without a name. A group of many names, of which the first do not exist,
+        takes more than one round trip. What is deleted meanwhile is not taken. Raises Unknown.
         """
-        groups = self._groups
+        groups, purges = self._groups, self._memory.purges
         while groups:
-            asked = [list(islice(names, _LOOKUP_KEYS)) for names, _ in groups]
-            found = await self._store.read_groups([keys for keys in asked if keys]) if any(asked) else []
+            asked = [list(islice(group.names, _LOOKUP_NAMES)) for group in groups]
+            both = zip(groups, asked, strict=True)
+            lookups = [group.records.lookup(names) for group, names in both if names]
+            found = await self._get(lookups) if lookups else []
+            if purges != self._memory.purges:
+                return
             left, answers = [], iter(found)
-            for group, keys in zip(groups, asked, strict=True):
-                stored = next(answers, None) if keys else None
-                if stored is None and keys:
+            for group, names in zip(groups, asked, strict=True):
+                stored = next(answers, None) if names else None
+                if stored is None and names:
                     left.append(group)
                 else:
-                    group[1](stored)
+                    group.note(stored)
             groups = left
+
+    async def _get(self, lookups: list[Lookup]) -> list[Found | None]:
+        try:
+            return await self._store.get(make_tag(self._owner), lookups, wait=self._wait)
+        except Unknown:
+            for undo in self._undo:
+                undo()
+            raise

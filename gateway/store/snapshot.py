@@ -1,34 +1,34 @@
-"""Reads records from the directory of a store that another process may be using, and writes none.
+"""Reads records from the folder of a store that another process may be using, and changes nothing.
 
 For commands that look at what a gateway has stored. A store that is absent, damaged or not readable has no
 records.
 """
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
-from gateway.store.errors import StoreError
-from gateway.store.ownership import MARK_NAME
-from gateway.store.record import parse_record
-from gateway.store.volume import open_volume
+from gateway.store.folder import STATE_NAME
+from gateway.store.interface import Key, ListedRecord, unseal
 
 _LOCK_SECONDS: Final = 2.0
+_SELECT: Final = "SELECT tag, name, grp, value FROM record WHERE kind = ? AND expires > ?"
 
 
-def read_snapshot(directory: Path, prefix: str) -> list[tuple[str, bytes]]:
-    """Key and payload of each whole record whose key begins so."""
+def read_snapshot(folder: Path, kind: str) -> list[ListedRecord]:
+    """All of a kind, of all owners."""
+    address = f"file:{quote(str(folder / STATE_NAME))}?mode=ro"
     try:
-        if not (directory / MARK_NAME).is_file():
-            return []
-        volume = open_volume(directory, lock_seconds=_LOCK_SECONDS)
-    except (StoreError, OSError):
+        with closing(sqlite3.connect(address, uri=True, timeout=_LOCK_SECONDS)) as connection:
+            rows = connection.execute(_SELECT, (kind, time.time())).fetchall()
+    except sqlite3.Error:
         return []
-    try:
-        found = [(key, volume.read(key, time.time())) for key in volume.list_keys(prefix)]
-    except StoreError:
-        return []
-    finally:
-        volume.close()
-    payloads = [(key, parse_record(key, record)) for key, record in found if record is not None]
-    return [(key, payload) for key, payload in payloads if payload is not None]
+    found = []
+    for tag, name, group, sealed in rows:
+        value = unseal(key := Key(tag, kind, name), sealed)
+        if value is not None:
+            found.append(ListedRecord(key, group, value))
+    return found

@@ -1,44 +1,54 @@
-"""The stores of one gateway: that of its state, and beside it two for records that may be lost."""
+"""The stores of one gateway: that of its state, and beside it two for large values that may be lost."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.store import Store, open_bounded_store, open_store
+from gateway.store.address import find_folder, make_store
+from gateway.store.blobs import Blobs, NoBlobs, make_blobs
+from gateway.store.interface import Store
 
-# The directory of the originals, beside the state.
-ORIGINALS_NAME: Final = "originals"
-# The index over them.
+# The index over the originals, beside the state.
 SEARCH_NAME: Final = "search"
-# That of the threads and responses that requests only name.
+# Of the large values.
+ORIGINALS_NAME: Final = "original"
 NAMED_NAME: Final = "named"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    main: Store
-    # Messages that were removed from what is sent.
-    originals: Store
+    state: Store
+    # Messages that were removed from what is sent, and diffs.
+    originals: Blobs
     # Threads and responses that requests only name.
-    named: Store
+    named: Blobs
 
     async def open(self) -> None:
-        """Raises StoreError."""
-        await self.main.open()
-        await asyncio.gather(self.originals.open(), self.named.open())
+        """Raises StoreRefused."""
+        await self.state.open()
 
     async def close(self) -> None:
-        await self.main.close()
+        await self.state.close()
         await self.named.close()
         await self.originals.close()
 
 
-def make_stores(url: str, *, originals_bytes: int, named_bytes: int) -> Stores:
-    """Not opened yet. The numbers are bounds of the two stores. Raises StoreError for an unknown kind."""
-    # What is named is kept in memory once, by the caches.
-    is_in_memory = url == "memory:"
-    return Stores(
-        main=open_store(url),
-        originals=open_bounded_store(url, ORIGINALS_NAME, originals_bytes),
-        named=open_bounded_store(url, NAMED_NAME, 0 if is_in_memory else named_bytes),
+@dataclass(frozen=True, kw_only=True)
+class StoreBounds:
+    """Of what lies beside the state."""
+
+    originals_bytes: int
+    named_bytes: int
+    keep_seconds: float
+
+
+def make_stores(url: str, bounds: StoreBounds) -> Stores:
+    """Not opened yet. Raises StoreRefused for an unknown kind."""
+    store, folder, keep_seconds = make_store(url), find_folder(url), bounds.keep_seconds
+    originals = make_blobs(
+        store, folder, ORIGINALS_NAME, max_bytes=bounds.originals_bytes, keep_seconds=keep_seconds
     )
+    # What is named is kept in memory once, by the caches.
+    if url == "memory:":
+        return Stores(state=store, originals=originals, named=NoBlobs())
+    named = make_blobs(store, folder, NAMED_NAME, max_bytes=bounds.named_bytes, keep_seconds=keep_seconds)
+    return Stores(state=store, originals=originals, named=named)

@@ -1,12 +1,11 @@
-"""A store whose operations are timed. Only those that wait for something are."""
+"""Stores whose operations are timed. Only those that wait for something are."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from gateway.store import Store, StoreError
-from gateway.store.leases import Leases
-from gateway.store.news import News
+from gateway.store.blobs import Blobs
+from gateway.store.interface import LATEST, SOON, Found, Key, Lease, ListedRecord, Lookup, Store, StoreError
 from gateway.store.stores import Stores
 
 T = TypeVar("T")
@@ -15,62 +14,13 @@ T = TypeVar("T")
 NoteOperation = Callable[[str, float, bool], None]
 
 
-class TimedStore:
-    """The same store. note: called at the end of each operation."""
+class _Timer:
+    """note: called at the end of each operation."""
 
-    def __init__(self, store: Store, note: NoteOperation) -> None:
-        self._store = store
+    def __init__(self, note: NoteOperation) -> None:
         self._note = note
 
-    @property
-    def is_shared(self) -> bool:
-        return self._store.is_shared
-
-    @property
-    def leases(self) -> Leases:
-        return self._store.leases
-
-    @property
-    def news(self) -> News:
-        return self._store.news
-
-    async def open(self) -> None:
-        await self._store.open()
-
-    async def close(self) -> None:
-        await self._store.close()
-
-    async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
-        return await self._time("read", self._store.read_first(keys))
-
-    async def read_groups(self, groups: Sequence[Sequence[str]]) -> list[tuple[str, bytes] | None]:
-        return await self._time("read", self._store.read_groups(groups))
-
-    async def read(self, key: str) -> bytes | None:
-        return await self._time("read", self._store.read(key))
-
-    async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
-        return await self._time("scan", self._store.scan(prefix))
-
-    def write(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        self._store.write(key, value, keep_seconds=keep_seconds)
-
-    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        await self._time("write", self._store.write_durably(key, value, keep_seconds=keep_seconds))
-
-    async def write_new(self, key: str, value: bytes, *, keep_seconds: float) -> bytes:
-        return await self._time("write", self._store.write_new(key, value, keep_seconds=keep_seconds))
-
-    def delete(self, key: str) -> None:
-        self._store.delete(key)
-
-    async def take(self, key: str) -> bytes | None:
-        return await self._time("take", self._store.take(key))
-
-    async def purge(self, tag: str) -> int:
-        return await self._time("purge", self._store.purge(tag))
-
-    async def _time(self, name: str, operation: Awaitable[T]) -> T:
+    async def time(self, name: str, operation: Awaitable[T]) -> T:
         begun_seconds, has_failed = time.monotonic(), False
         try:
             return await operation
@@ -81,10 +31,77 @@ class TimedStore:
             self._note(name, time.monotonic() - begun_seconds, has_failed)
 
 
+class TimedStore:
+    """The same store."""
+
+    def __init__(self, store: Store, note: NoteOperation) -> None:
+        self._store = store
+        self._time = _Timer(note).time
+        self.open, self.close, self.put, self.drop = store.open, store.close, store.put, store.drop
+        self.claim, self.renew, self.release = store.claim, store.renew, store.release
+        self.until_free, self.count = store.until_free, store.count
+        self.hold, self.let_go = store.hold, store.let_go
+        self.publish, self.subscribe = store.publish, store.subscribe
+
+    @property
+    def is_shared(self) -> bool:
+        return self._store.is_shared
+
+    async def get(self, tag: str, lookups: Sequence[Lookup], *, wait: float = SOON) -> list[Found | None]:
+        return await self._time("read", self._store.get(tag, lookups, wait=wait))
+
+    async def put_durable(  # noqa: PLR0913  # as in the interface
+        self,
+        key: Key,
+        value: bytes,
+        ttl: float,
+        *,
+        group: str = "",
+        if_absent: bool = False,
+        lease: Lease | None = None,
+        wait: float = LATEST,
+    ) -> bytes | None:
+        writing = self._store.put_durable(
+            key, value, ttl, group=group, if_absent=if_absent, lease=lease, wait=wait
+        )
+        return await self._time("write", writing)
+
+    async def take(self, key: Key, *, wait: float = LATEST) -> bytes | None:
+        return await self._time("take", self._store.take(key, wait=wait))
+
+    async def delete(self, tag: str, group: str | None = None) -> int:
+        return await self._time("purge", self._store.delete(tag, group))
+
+    async def list(
+        self, kind: str, tag: str | None = None, group: str | None = None, *, wait: float = LATEST
+    ) -> list[ListedRecord]:
+        return await self._time("scan", self._store.list(kind, tag, group, wait=wait))
+
+
+class TimedBlobs:
+    """The same values."""
+
+    def __init__(self, blobs: Blobs, note: NoteOperation) -> None:
+        self._blobs = blobs
+        self._time = _Timer(note).time
+        self.close = blobs.close
+
+    async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._time("read", self._blobs.get(tag, group, names))
+
+    async def put(
+        self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
+    ) -> None:
+        await self._time("write", self._blobs.put(tag, group, values, keep_seconds=keep_seconds))
+
+    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
+        return await self._time("purge", self._blobs.delete(tag, groups))
+
+
 def time_stores(stores: Stores, note: NoteOperation) -> Stores:
-    """The same stores. What they are, such as ones on a server, is seen in the others only."""
+    """The same stores. note: called at the end of each operation."""
     return Stores(
-        main=TimedStore(stores.main, note),
-        originals=TimedStore(stores.originals, note),
-        named=TimedStore(stores.named, note),
+        state=TimedStore(stores.state, note),
+        originals=TimedBlobs(stores.originals, note),
+        named=TimedBlobs(stores.named, note),
     )

@@ -5,7 +5,6 @@ built over the same foundation for each of them.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from gateway.activity.record import ConversationActivity
@@ -19,7 +18,7 @@ from gateway.admin.worker_activity import WorkerActivity
 from gateway.admin.worker_socket import WorkerAdmin
 from gateway.admin.worker_stream import WorkerStream
 from gateway.settings import Settings, shows_texts
-from gateway.state.conversation_traces import find_newest_head
+from gateway.store.redis_address import is_redis
 from gateway.store.stores import Stores
 from gateway.tenants import Policies, find_tenant
 from gateway.wiring.foundation import Foundation, build_foundation
@@ -61,7 +60,8 @@ def build(
 
     Raises StoreError for a store that this build does not know.
     """
-    foundation = build_foundation(settings, stores, periods=periods)
+    is_alone = admin_socket is None and not is_redis(settings.store)
+    foundation = build_foundation(settings, stores, periods=periods, is_alone=is_alone)
     current = Current(build_generation(settings, foundation))
     watch_parts(foundation, current)
     facts = GatewayFacts(lambda: current.generation.settings)
@@ -99,7 +99,7 @@ def _make_sources(
         compaction_log=foundation.log_writer,
         originals=foundation.archive,
         search=foundation.search,
-        find_head=partial(find_newest_head, foundation.stores.main),
+        find_head=foundation.state.heads.find_newest,
         purge=foundation.purge.run,
         words=TextSources(
             activity=foundation.activity,

@@ -19,6 +19,7 @@ from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.hooks import Hooks
 from gateway.hooks.webhook import Webhook
+from gateway.http.target import Upstreams
 from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
@@ -47,7 +48,6 @@ from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
 from gateway.settings import BUILT_IN_UPSTREAMS, Settings
 from gateway.tenants import Policies, Tenancy
-from gateway.upstream.target import Upstreams
 from gateway.wiring.foundation import Foundation
 
 
@@ -140,11 +140,11 @@ def build_generation(
     before: Generation | None = None,
     outside: Outside | None = None,
 ) -> Generation:
-    """before: the one that this one follows. Connections to its upstreams are kept if none has changed.
+    """before: the one that this one follows.
 
     outside: in place of what reaches the upstreams of the settings.
     """
-    outside = outside or build_outside(settings, foundation, before)
+    outside = outside or build_outside(settings, foundation)
     limits = build_limits(settings, foundation, before)
     planning = build_planning(foundation, limits)
     hooks = build_hooks(settings, foundation)
@@ -163,30 +163,19 @@ def build_generation(
     )
 
 
-def build_outside(settings: Settings, foundation: Foundation, before: Generation | None) -> Outside:
-    is_same_way = before is not None and _describe_way(before.settings) == _describe_way(settings)
-    relay = before.pipeline.relay if before is not None and is_same_way else build_relay(settings, foundation)
+def build_outside(settings: Settings, foundation: Foundation) -> Outside:
     calls = PaidCalls(
         SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics, foundation.tracer
     )
-    return Outside(relay=relay, calls=calls)
+    return Outside(relay=build_relay(settings, foundation), calls=calls)
 
 
 def build_relay(settings: Settings, foundation: Foundation) -> Relay:
     if foundation.tracer is None:
-        return Relay(settings, foundation.budget)
+        return Relay(settings, foundation.budget, foundation.client)
     from gateway.pipeline.traced_relay import TracedRelay
 
-    return TracedRelay(settings, foundation.budget, foundation.tracer)
-
-
-def _describe_way(settings: Settings) -> tuple[object, ...]:
-    """All that a relay takes from the settings."""
-    ways = [
-        (each.name, each.base_url, each.connect_seconds, each.idle_seconds)
-        for each in settings.upstreams.values()
-    ]
-    return settings.keepalive.after_seconds, *ways
+    return TracedRelay(settings, foundation.budget, foundation.client, foundation.tracer)
 
 
 def build_limits(settings: Settings, foundation: Foundation, before: Generation | None = None) -> LimitParts:

@@ -3,12 +3,10 @@
 Whoever starts many gateways, one after the other, can have them wait for less.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 
-from gateway.purge.live import SETTLE_SECONDS
 from gateway.reporting.activity_feed import PERIOD_SECONDS
-from gateway.state.compaction_leases import LeaseTimes
+from gateway.state.single import LeaseTimes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,18 +14,13 @@ class Periods:
     """All in seconds.
 
     lease: of compactions. activity_round: how often what conversations did is looked through.
-    activity_pause: between two writes of one conversation. purge_settle: until the other processes have
-    forgotten what a purge deletes. feed: between two events for those who watch.
+    activity_pause: between two writes of one conversation. feed: between two events for those who watch.
     """
 
     lease: LeaseTimes = field(default_factory=LeaseTimes)
     activity_round: float = 1.0
     activity_pause: float = 5.0
-    purge_settle: float = SETTLE_SECONDS
     feed: float = PERIOD_SECONDS
-
-    async def wait_purge(self) -> None:
-        await asyncio.sleep(self.purge_settle)
 
 
 USUAL_PERIODS = Periods()

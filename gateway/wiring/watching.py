@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from gateway.reporting.metrics import gauges
-from gateway.store import Store
+from gateway.store.interface import Store
 from gateway.wiring.foundation import Foundation
 from gateway.wiring.generation import Current
 
@@ -37,17 +37,15 @@ def watch_parts(foundation: Foundation, current: Current) -> None:
     metrics.watch(
         gauges.SUMMARIZER_BREAKERS, lambda: {"": current.generation.compaction.job.count_open_breakers()}
     )
-    metrics.watch(gauges.STORE_BREAKER, lambda: {"": float(_is_away(foundation.stores.main))})
+    metrics.watch(gauges.STORE_BREAKER, lambda: {"": float(_is_away(foundation.stores.state))})
 
 
 def _count_waiting(foundation: Foundation) -> Mapping[str, float]:
     """By the queue."""
-    stores = foundation.stores
-    named = {"store": stores.main, "originals_store": stores.originals, "named_store": stores.named}
-    waiting = {name: store.waiting_bytes for name, store in named.items() if isinstance(store, HasQueue)}
+    state = foundation.stores.state
     return {
-        **waiting,
-        "compaction_log": foundation.log_writer.waiting_bytes,
+        **({"store": state.waiting_bytes} if isinstance(state, HasQueue) else {}),
+        "named": foundation.named.waiting_bytes,
         "originals": foundation.archive.waiting_bytes,
         "search": foundation.search.waiting_bytes,
         "sessions": foundation.sessions.waiting_bytes,

@@ -1,4 +1,4 @@
-"""What the supervisor and a worker say to each other, beside what concerns the store."""
+"""What the supervisor and a worker say to each other."""
 
 from pathlib import Path
 from typing import Final
@@ -23,9 +23,6 @@ class StartOrder(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     # As it was at the last reload; None if there was none.
     reloaded: SettingsText | None
     listening: tuple[int, ...]
-    tally: int
-    # None if each worker connects to the store itself.
-    store: int | None
     admin_path: str
     # True for one worker only: the upstreams are asked once.
     checks_upstreams: bool
@@ -55,6 +52,10 @@ class AliveReport(msgspec.Struct, frozen=True, tag=True):
     """The worker's event loop runs."""
 
 
+class RetiringReport(msgspec.Struct, frozen=True, tag=True):
+    """The worker takes no new connections any more, and ends when its requests have."""
+
+
 class FailedReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The worker cannot serve. reason: for the operator. status: that `refold serve` would exit with."""
 
@@ -63,7 +64,7 @@ class FailedReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 Order = StartOrder | ReloadOrder | DrainOrder | HurryOrder
-Report = ReadyReport | AliveReport | FailedReport
+Report = ReadyReport | AliveReport | RetiringReport | FailedReport
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _orders: Final = msgspec.msgpack.Decoder(Order)

@@ -1,6 +1,6 @@
-"""A gateway of several processes: opens the store and the port once, and keeps the workers running.
+"""A gateway of several processes: opens the port, keeps the workers running, and answers on the admin port.
 
-It serves the store to the workers, unless each of them can connect to it, and answers on the admin port.
+Each worker opens the store itself.
 """
 
 import asyncio
@@ -8,23 +8,17 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gateway.admin.merged.front import AdminFront
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.command_line.options import SettingsSource
-from gateway.downstream.bind_errors import describe_bind_error
-from gateway.downstream.shared_port import bind_port
-from gateway.downstream.tally import Tally
-from gateway.quotas.served import SERVICE, QuotaServer
+from gateway.http.failures import describe_loop
+from gateway.http.ports import bind_beside, bind_slots, close_all, describe_bind_error
 from gateway.reload.changes import check_change, find_change, log_change
 from gateway.settings import Settings
-from gateway.store.redis.address import is_redis
-from gateway.store.served.store_server import StoreServer
-from gateway.store.stores import make_stores
-from gateway.upgrade import upgrade_stores
-from gateway.upstream.loop_guard import describe_loop
 from gateway.workers.crew import Crew
 from gateway.workers.messages import ReloadOrder, SettingsText, StartOrder, pack_settings
 from gateway.workers.runtime_directory import make_runtime_directory
@@ -48,8 +42,8 @@ class Supervisor:
         self._reloaded: SettingsText | None = None
         self._arguments = arguments
         self.workers = workers
-        self._sockets: list[socket.socket] = []
-        self._tally = Tally.create(workers)
+        # Of each slot. They stay open here, so that new connections wait for the successor of a worker.
+        self._sockets: list[list[socket.socket]] = []
         self._exits = AsyncExitStack()
         self._folder = Path()
         self._live = LiveWorkers()
@@ -59,8 +53,6 @@ class Supervisor:
         self._admin_sockets: dict[int, Path] = {}
         # How many processes were started, for names that are never used twice.
         self._started = 0
-        # None if each worker connects to the store itself.
-        self._store_server: StoreServer | None = None
         self.port = 0
         self.windows = 0
 
@@ -72,11 +64,10 @@ class Supervisor:
     async def start(self) -> None:
         """Returns once all workers serve. Raises OSError, StoreError or WorkerFailed."""
         async with AsyncExitStack() as exits:
-            exits.callback(self._tally.close)
             folder = make_runtime_directory()
             exits.callback(folder.cleanup)
             self._folder = Path(folder.name)
-            await self._open_store(exits)
+            self._warn_of_memory()
             await self._open_port(exits)
             # The workers report their last metrics to it.
             exits.push_async_callback(self._front.close)
@@ -128,28 +119,21 @@ class Supervisor:
         """The workers no longer wait for open requests."""
         self._crew.hurry()
 
-    async def _open_store(self, exits: AsyncExitStack) -> None:
-        url, retention = self._settings.store, self._settings.retention
-        if is_redis(url):
-            # Each worker connects itself.
-            return
-        await asyncio.to_thread(upgrade_stores, url)
-        stores = make_stores(
-            url, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
-        )
-        exits.push_async_callback(stores.close)
-        await stores.open()
-        self._store_server = StoreServer(stores, {SERVICE: QuotaServer().answer})
-        exits.push_async_callback(self._store_server.close)
+    def _warn_of_memory(self) -> None:
+        if self._settings.store == "memory:":
+            log.warning(
+                "store: memory: each of %d workers has a state of its own; use disk:PATH to share one",
+                self.workers,
+            )
 
     async def _open_port(self, exits: AsyncExitStack) -> None:
         listen = self._settings.listen
         try:
-            self._sockets = await bind_port(listen.host, listen.port)
+            self._sockets = await bind_slots(listen.host, listen.port, self.workers)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
         exits.callback(self._close_port)
-        self.port = self._sockets[0].getsockname()[1]
+        self.port = self._sockets[0][0].getsockname()[1]
         upstreams = self._settings.upstreams.values()
         loop = await asyncio.to_thread(describe_loop, upstreams, listen, self.port)
         if loop is not None:
@@ -157,48 +141,42 @@ class Supervisor:
 
     def _close_port(self) -> None:
         """In this process. The workers still have it."""
-        for listening in self._sockets:
-            listening.close()
+        for sockets in self._sockets:
+            close_all(sockets)
+
+    def _leave(self, slot: int) -> None:
+        """New connections go to the other workers, unless there are none."""
+        if sum(map(bool, self._sockets)) > 1:
+            close_all(self._sockets[slot])
+            self._sockets[slot] = []
 
     async def _launch(self, slot: int) -> WorkerProcess:
+        if not self._sockets[slot]:
+            self._sockets[slot] = bind_beside(next(filter(None, self._sockets)))
         self._started += 1
         admin_socket = self._folder / f"{slot + 1}-{self._started}.admin"
-        worker = await self._launch_connected(slot, admin_socket)
-        self._admin_sockets[slot] = admin_socket
-        self._live.add(admin_socket)
-        return worker
-
-    async def _launch_connected(self, slot: int, admin_socket: Path) -> WorkerProcess:
-        """With a connection to the store, unless the worker makes its own."""
-        if self._store_server is None:
-            return await self._launch_with(slot, admin_socket, None)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            await self._store_server.connect(ours)
-            return await self._launch_with(slot, admin_socket, theirs.fileno())
-
-    async def _launch_with(self, slot: int, admin_socket: Path, store: int | None) -> WorkerProcess:
-        listening = tuple(each.fileno() for each in self._sockets)
+        listening = tuple(each.fileno() for each in self._sockets[slot])
         order = StartOrder(
             settings=self._text,
             reloaded=self._reloaded,
             listening=listening,
-            tally=self._tally.descriptor,
-            store=store,
             admin_path=str(admin_socket),
             checks_upstreams=slot == 0,
         )
-        descriptors = (*listening, self._tally.descriptor, *(() if store is None else (store,)))
         launching = Launch(
-            number=slot + 1, command=(*find_program(), *self._arguments), descriptors=descriptors
+            number=slot + 1,
+            command=(*find_program(), *self._arguments),
+            descriptors=listening,
+            note_retiring=partial(self._leave, slot),
         )
         worker = await launch(launching, order)
         if self._reloaded is not None and self._reloaded != order.reloaded:
             worker.send(ReloadOrder(settings=self._reloaded))
+        self._admin_sockets[slot] = admin_socket
+        self._live.add(admin_socket)
         return worker
 
     def _note_end(self, slot: int) -> None:
-        self._tally.leave(slot)
         admin_socket = self._admin_sockets.pop(slot)
         self._live.remove(admin_socket)
         # A worker that was killed has left it.

@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from gateway.app import Gateway, WorkerPlace, start_gateway
-from gateway.bounds.interpreter import collect_garbage, tune_interpreter
+from gateway.bounds.process import collect_garbage, tune_interpreter
 from gateway.command_line.options import load_chosen_settings, name_worker
 from gateway.command_line.process_setup import HURRY_SECONDS, end_within, set_up_logging
-from gateway.downstream.shared_port import SharedPort
-from gateway.downstream.tally import Tally
+from gateway.http.ports import close_all
 from gateway.reload.changes import find_change
 from gateway.settings import Settings, SettingsError
-from gateway.store import StoreError
-from gateway.store.served.connection import StoreConnection
-from gateway.store.served.served_store import ServedStore
-from gateway.store.stores import Stores
+from gateway.store.interface import StoreError
 from gateway.workers.heartbeat import beat
 from gateway.workers.link import Link
 from gateway.workers.messages import (
@@ -31,6 +27,7 @@ from gateway.workers.messages import (
     HurryOrder,
     ReadyReport,
     ReloadOrder,
+    RetiringReport,
     SettingsText,
     StartOrder,
     parse_order,
@@ -76,7 +73,6 @@ class _Worker:
         self._options = options
         self._link = link
         self._order = order
-        self._number = options.as_worker
         self._is_told_to_end = is_told_to_end
         # Set if the whole gateway ends. Otherwise the other workers go on without this one.
         self._is_last_call = asyncio.Event()
@@ -95,14 +91,10 @@ class _Worker:
         return 0
 
     async def _start(self, exits: AsyncExitStack) -> Gateway:
-        tally = Tally(self._order.tally)
-        exits.callback(tally.close)
         sockets = [socket.socket(fileno=number) for number in self._order.listening]
-        port = SharedPort(sockets, tally, self._number - 1)
-        exits.callback(port.close)
+        exits.callback(close_all, sockets)
         place = WorkerPlace(
-            port=port,
-            stores=self._connect_stores(exits),
+            sockets=sockets,
             admin_socket=Path(self._order.admin_path),
             checks_upstreams=self._order.checks_upstreams,
         )
@@ -114,18 +106,6 @@ class _Worker:
         gateway = await start_gateway(settings, place)
         tune_interpreter()
         return gateway
-
-    def _connect_stores(self, exits: AsyncExitStack) -> Stores | None:
-        """None if this worker connects to the store as the settings say."""
-        if self._order.store is None:
-            return None
-        connection = StoreConnection(socket.socket(fileno=self._order.store))
-        exits.callback(connection.close)
-        return Stores(
-            main=ServedStore(connection),
-            originals=ServedStore(connection, "originals"),
-            named=ServedStore(connection, "named"),
-        )
 
     def _load_settings(self, sent: SettingsText | None) -> Settings:
         """Raises SettingsError, which the supervisor has had first."""
@@ -155,6 +135,7 @@ class _Worker:
     async def _retire(self, gateway: Gateway) -> None:
         """Sends the clients to other workers, without an error for those that are about to ask."""
         log.info("leaving everything new to the other workers")
+        self._link.send(RetiringReport())
         gateway.retire()
         with suppress(TimeoutError):
             async with asyncio.timeout(_RETIRE_SECONDS):

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from gateway.workers.messages import (
     HurryOrder,
     Order,
     ReadyReport,
+    RetiringReport,
     parse_report,
 )
 
@@ -42,11 +43,14 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """descriptors: that the process inherits. command: of `find_program`, with its arguments."""
+    """descriptors: that the process inherits. command: of `find_program`, with its arguments. note_retiring:
+    called when the worker leaves everything new to others.
+    """
 
     number: int
     command: Sequence[str]
     descriptors: Sequence[int]
+    note_retiring: Callable[[], None]
 
     @property
     def name(self) -> str:
@@ -54,8 +58,9 @@ class Launch:
 
 
 class WorkerProcess:
-    def __init__(self, name: str, process: Process, link: Link) -> None:
-        self.name = name
+    def __init__(self, launching: Launch, process: Process, link: Link) -> None:
+        self.name = launching.name
+        self._note_retiring = launching.note_retiring
         self._process = process
         self._link = link
         self._started_seconds = time.monotonic()
@@ -83,12 +88,18 @@ class WorkerProcess:
                 return ready
             case FailedReport(reason=reason, status=status):
                 raise WorkerFailed(reason, status)
-            case AliveReport():
+            case AliveReport() | RetiringReport():
                 raise WorkerFailed(f"{self.name} has not said that it is ready")
 
     async def wait_silence(self) -> None:
         """Once it is ready: returns when its event loop does not run any more."""
-        await wait_silence(self._link.receive)
+        await wait_silence(self._receive)
+
+    async def _receive(self) -> bytes | None:
+        message = await self._link.receive()
+        if message is not None and isinstance(parse_report(message), RetiringReport):
+            self._note_retiring()
+        return message
 
     async def wait(self) -> int:
         """The status when it has ended; that of a process which a signal ended is negative."""
@@ -128,7 +139,7 @@ async def launch(launching: Launch, first: Order) -> WorkerProcess:
             raise
     link = await Link().open(ours)
     link.send(first)
-    return WorkerProcess(launching.name, process, link)
+    return WorkerProcess(launching, process, link)
 
 
 def find_program() -> list[str]:

@@ -62,7 +62,6 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         "upstream_head": UpstreamHead(
             "POST",
             URL("http://127.0.0.1:1/v1/chat/completions"),
-            "/v1/chat/completions",
             CIMultiDict({"Content-Type": "application/json"}),
         ),
         "raw_headers": (),

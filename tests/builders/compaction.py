@@ -5,14 +5,14 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-import httpx2 as httpx
+from aiohttp import ClientResponse
 
 from gateway.activity.book import ActivityBook
+from gateway.bounds.background import Slots
 from gateway.bounds.lanes import Lanes
-from gateway.bounds.memory_budget import MemoryBudget
-from gateway.bounds.slots import Slots
+from gateway.bounds.memory import MemoryBudget
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -34,10 +34,12 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts
 from gateway.core.sizing.estimate import Calibration, Known
 from gateway.hooks import Hook, Hooks
+from gateway.http.client import Client, OwnCall
+from gateway.http.target import Upstreams
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
-from gateway.originals.archive import OriginalsArchive
+from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.outgoing.call_maker import CallMaker
 from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.outgoing.rewriter import Rewriter
@@ -45,19 +47,19 @@ from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
 from gateway.planning.tokenizer import count_by_length
-from gateway.quotas.ledger import Ledger
-from gateway.quotas.summary_budget import SummaryBudget
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.reporter import Reporter
 from gateway.settings import TenantSettings, UpstreamSettings, load_settings
 from gateway.state import State
-from gateway.state.compaction_leases import CompactionLeases, LeaseTimes
-from gateway.store import Store
-from gateway.upstream.target import Upstreams
+from gateway.state.single import LeaseTimes
+from gateway.store.blobs import make_blobs
+from gateway.store.interface import Store
+from gateway.tenants.budget import SummaryBudget
+from gateway.tenants.ledger import Ledger
 from tests.builders.chat import make_turn, measure_sizes, read
-from tests.builders.state import make_state, make_storage, make_store
+from tests.builders.state import make_state, make_store
 from tests.decisions.builders import JSON, render, talk
 from tests.store.clock import Clock
 
@@ -84,31 +86,48 @@ def refuse(status: int, message: str) -> ModelReply:
     )
 
 
-class ToyModel:
+@dataclass(frozen=True)
+class ToyResponse:
+    """As much of a response as is read of one. It is its own content."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def content(self) -> "ToyResponse":
+        return self
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+
+class ToyModel(Client):
     """Replies to calls in order, and to all further ones like to the last. Thinks while `gate` is clear."""
 
     def __init__(self, *replies: ModelReply | Exception) -> None:
+        super().__init__()
         self._replies = replies or (say("We looked at it and fixed it."),)
-        self.requests: list[httpx.Request] = []
+        self.requests: list[OwnCall] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
     @property
     def calls(self) -> list[JSON]:
-        return [json.loads(request.content) for request in self.requests]
+        return [json.loads(request.body or b"") for request in self.requests]
 
-    async def __call__(self, request: httpx.Request) -> httpx.Response:
+    @asynccontextmanager
+    async def stream(self, call: OwnCall, seconds: float) -> AsyncIterator[ClientResponse]:
         reply = self._replies[min(len(self.requests), len(self._replies) - 1)]
-        self.requests.append(request)
-        await self.gate.wait()
-        if isinstance(reply, Exception):
-            raise reply
-        if isinstance(reply.body, bytes):
-            return httpx.Response(reply.status, stream=httpx.ByteStream(reply.body))
-        headers = {"Content-Type": "application/json"}
-        return httpx.Response(
-            reply.status, headers=headers, stream=httpx.ByteStream(json.dumps(reply.body).encode())
-        )
+        self.requests.append(call)
+        async with asyncio.timeout(seconds):
+            await self.gate.wait()
+            if isinstance(reply, Exception):
+                raise reply
+            is_raw = isinstance(reply.body, bytes)
+            body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+            headers = {} if is_raw else {"content-type": "application/json"}
+            yield cast(ClientResponse, ToyResponse(reply.status, headers, body))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,12 +173,13 @@ async def compaction_parts(
 ) -> AsyncIterator[CompactionParts]:
     """replies: of the model. most_summaries: at once, in all and for one tenant."""
     model, clock, bus, metrics = ToyModel(*replies), Clock(), Bus(), Metrics()
-    ledger, activity = Ledger(), ActivityBook(1 << 20)
-    budget = SummaryBudget(ledger, metrics, clock)
     store = store if store is not None else await make_store()
-    leases = CompactionLeases(make_storage(store), lease_times or LeaseTimes())
-    state = replace(make_state(store), leases=leases)
-    reporter = Reporter(metrics, bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60), activity)
+    ledger, activity = Ledger(store), ActivityBook(1 << 20)
+    budget = SummaryBudget(ledger, metrics.count_unaffordable_summary, clock)
+    state = make_state(store, lease_times)
+    blobs = make_blobs(store, None, "original", max_bytes=1 << 20, keep_seconds=60)
+    archive = OriginalsArchive(Removals(store, 60), blobs, 60)
+    reporter = Reporter(metrics, bus, CompactionLogWriter(store, 60), archive, activity)
     lanes, memory, slots = Lanes(), MemoryBudget(1 << 30), Slots(*most_summaries)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}), tenants=tenants)
@@ -171,40 +191,39 @@ async def compaction_parts(
     maker = CallMaker(FairRewriter(Rewriter(1 << 20), lanes))
     rides = RideBuilder(state, maker, sizer, lanes, clock)
     pivots = PivotMaker(sizer, lanes, clock)
-    async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
-        client = SummaryClient(http)
-        calls = PaidCalls(client, budget, metrics)
-        summarizer = Summarizer(calls, CallBuilders(builder, rides), models, sizer, pivots, Hooks(hooks, ()))
-        job = CompactionJob(state, summarizer, pivots, reporter, RunningCompactions(slots), clock)
-        compactor = Compactor(state, planner, learner, job, reporter, memory)
-        yield CompactionParts(
-            store=store,
-            state=state,
-            memory=memory,
-            clock=clock,
-            bus=bus,
-            limits=limits,
-            sizer=sizer,
-            planner=planner,
-            learner=learner,
-            client=client,
-            ledger=ledger,
-            budget=budget,
-            metrics=metrics,
-            activity=activity,
-            builder=builder,
-            rides=rides,
-            pivots=pivots,
-            summarizer=summarizer,
-            job=job,
-            compactor=compactor,
-            slots=slots,
-            manual=ManualCompaction(state, planner, compactor, reporter),
-            editor=SummaryEditor(state, planner, sizer, reporter, clock),
-            model=model,
-        )
-        await compactor.close()
-        lanes.close()
+    client = SummaryClient(model)
+    calls = PaidCalls(client, budget, metrics)
+    summarizer = Summarizer(calls, CallBuilders(builder, rides), models, sizer, pivots, Hooks(hooks, ()))
+    job = CompactionJob(state, summarizer, pivots, reporter, RunningCompactions(slots), clock)
+    compactor = Compactor(state, planner, learner, job, reporter, memory)
+    yield CompactionParts(
+        store=store,
+        state=state,
+        memory=memory,
+        clock=clock,
+        bus=bus,
+        limits=limits,
+        sizer=sizer,
+        planner=planner,
+        learner=learner,
+        client=client,
+        ledger=ledger,
+        budget=budget,
+        metrics=metrics,
+        activity=activity,
+        builder=builder,
+        rides=rides,
+        pivots=pivots,
+        summarizer=summarizer,
+        job=job,
+        compactor=compactor,
+        slots=slots,
+        manual=ManualCompaction(state, planner, compactor, reporter),
+        editor=SummaryEditor(state, planner, sizer, reporter, clock),
+        model=model,
+    )
+    await compactor.close()
+    lanes.close()
 
 
 def receive(turns: int, chars: int = 4_000) -> Received:

@@ -4,14 +4,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.originals.archive import Removals
 from gateway.originals.file_locks import LOCK_SECONDS
 from gateway.originals.index import OriginalsIndex
 from gateway.originals.index_files import IndexBounds, IndexFiles
-from gateway.store import Store
+from gateway.store.blobs import Blobs
 
 
 def make_search(
-    store: Store,
+    removals: Removals,
+    blobs: Blobs,
     directory: Path | None = None,
     *,
     keep_seconds: float = 60,
@@ -22,4 +24,4 @@ def make_search(
 ) -> OriginalsIndex:
     """directory: None for a private one, which `close` deletes."""
     files = IndexFiles(directory, IndexBounds(total_bytes, tenant_bytes), lock_seconds)
-    return OriginalsIndex(store, files, keep_seconds, clock)
+    return OriginalsIndex(removals, blobs, files, keep_seconds, clock)

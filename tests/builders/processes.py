@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gateway.conversations.recognizer import Received
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Pivot
-from gateway.state.compaction_leases import LeaseTimes
+from gateway.state.single import LeaseTimes
 from tests.builders.compaction import (
     CompactionParts,
     ModelReply,

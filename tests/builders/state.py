@@ -3,30 +3,30 @@
 from typing import Any
 
 from gateway.core.history.conversation import Conversation
-from gateway.state import State
+from gateway.state import State, make_storage
 from gateway.state import make_state as make_state_of
-from gateway.state.record_cache import Storage
-from gateway.state.trip import Trip
-from gateway.store import Store
-from gateway.store.keys import make_key, make_tag
-from gateway.store.memory import MemoryStore
+from gateway.state.memory import Storage
+from gateway.state.single import LeaseTimes
+from gateway.store.interface import Key, Store
+from gateway.store.keys import make_tag
 from tests.toy.shared_store import SharedStore, ToyServer
 
 
-async def make_store() -> MemoryStore:
-    """An open one."""
-    store = MemoryStore()
+async def make_store(*, clock: Any = None) -> SharedStore:
+    """An open one of a process alone."""
+    store = ToyServer(*([clock] if clock is not None else []), is_shared=False).connect()
     await store.open()
     return store
 
 
-def make_storage(store: Store, **fields: Any) -> Storage:
-    defaults: dict[str, Any] = {"keep_seconds": 60, "max_bytes": 1 << 20}
-    return Storage(store=store, **(defaults | fields))
+def make_state(
+    store: Store, times: LeaseTimes | None = None, *, keep_seconds: float = 60, max_bytes: int = 1 << 20
+) -> State:
+    return make_state_of(make_some_storage(store, keep_seconds=keep_seconds, max_bytes=max_bytes), times)
 
 
-def make_state(store: Store, **fields: Any) -> State:
-    return make_state_of(make_storage(store, **fields))
+def make_some_storage(store: Store, *, keep_seconds: float = 60, max_bytes: int = 1 << 20) -> Storage:
+    return make_storage(store, keep_seconds, max_bytes)
 
 
 async def connect(server: ToyServer) -> tuple[SharedStore, State]:
@@ -38,11 +38,11 @@ async def connect(server: ToyServer) -> tuple[SharedStore, State]:
 
 async def look_for_marker(state: State, received: Conversation, owner: str = "t") -> None:
     """As for a request of this conversation: a marker that another process left there waits for it then."""
-    trip = Trip(state.store)
-    state.tasks.ask(trip, owner, received, None)
+    trip = state.begin_trip(owner)
+    state.tasks.ask(trip, received, None)
     await trip.run()
 
 
-def stored_key(kind: str, name: str, owner: str = "t") -> str:
+def stored_key(kind: str, name: str, owner: str = "t") -> Key:
     """The key of a record in the store."""
-    return make_key(make_tag(owner), kind, name)
+    return Key(make_tag(owner), kind, name)

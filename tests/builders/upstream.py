@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.settings import UpstreamSettings
-from gateway.settings.schema import WIRE_FORMATS
+from gateway.settings.upstream_schema import WIRE_FORMATS
 
 
 def make_upstream(base_url: str = "https://api.test/v1", **changes: Any) -> UpstreamSettings:

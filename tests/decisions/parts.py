@@ -16,7 +16,7 @@ from gateway.core.policy import Policy, Prompts
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
-from gateway.originals.archive import OriginalsArchive
+from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
@@ -26,12 +26,13 @@ from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.reporter import Reporter
 from gateway.settings import load_settings
-from gateway.state import State, make_state
-from gateway.state.record_cache import Storage
-from gateway.store.memory import MemoryStore
+from gateway.state import State
+from gateway.store.blobs import make_blobs
+from gateway.store.interface import Store
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.wire_format import WireFormat
 from tests.builders.chat import make_turn
+from tests.builders.state import make_state, make_store
 from tests.decisions.builders import WINDOW_16K, make_head, render, talk
 
 SUMMARIZING = Policy(
@@ -41,7 +42,7 @@ SUMMARIZING = Policy(
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    store: MemoryStore
+    store: Store
     state: State
     sizer: Sizer
     planner: Planner
@@ -54,17 +55,16 @@ class Parts:
 
 
 @asynccontextmanager
-async def planning_parts(store: MemoryStore | None = None) -> AsyncIterator[Parts]:
-    if store is None:
-        store = MemoryStore()
-        await store.open()
+async def planning_parts(store: Store | None = None) -> AsyncIterator[Parts]:
+    store = store if store is not None else await make_store()
     lanes, bus = Lanes(), Bus()
-    state = make_state(Storage(store=store, keep_seconds=60, max_bytes=1 << 20))
+    state = make_state(store)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     limits = LimitsBook(
         load_settings(None, {}), ModelLists(), ModelTable({}), state.calibrations, lambda: 1_800_000_000.0
     )
-    log, archive = CompactionLogWriter(store, 60), OriginalsArchive(store, 60)
+    blobs = make_blobs(store, None, "original", max_bytes=1 << 20, keep_seconds=60)
+    log, archive = CompactionLogWriter(store, 60), OriginalsArchive(Removals(store, 60), blobs, 60)
     reporter = Reporter(Metrics(), bus, log, archive, ActivityBook(1 << 20))
     yield Parts(
         store=store,

@@ -15,9 +15,6 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.trimmed import HistorySource
 from gateway.state import State
-from gateway.state.trip import Trip
-from gateway.store import StoreError
-from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_turn, read
 from tests.builders.state import make_state, make_store
 from tests.builders.trimmed import say
@@ -47,15 +44,6 @@ def talk(*results: Any) -> list[JSON]:
 
 
 _WHOLE = talk("one", "two", "three", "four", "five")
-
-
-class _Filling(MemoryStore):
-    is_full = False
-
-    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        if self.is_full:
-            raise StoreError("full")
-        await super().write_durably(key, value, keep_seconds=keep_seconds)
 
 
 def receive(messages: list[JSON], tenant: str = "t") -> Received:
@@ -143,8 +131,7 @@ async def test_the_open_group_is_never_covered() -> None:
 
 
 async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
-    store = _Filling()
-    await store.open()
+    store = await make_store()
     state = make_state(store)
     await compact(state, _WHOLE)
     cleared = talk(_CLEARED, "two", "three", "four", "five", "six")
@@ -217,7 +204,7 @@ async def test_an_active_pivot_always_stands_for_the_messages_that_it_covers(
 
 async def resume(state: State, sent: Received, source: HistorySource | None) -> Received | None:
     """From the store."""
-    trip = Trip(state.store)
+    trip = state.begin_trip(sent.owner)
     keys = trimmed_histories.list_end_keys(state, sent, source)
     end = state.histories.ask(trip, sent.owner, keys)
     await trip.run()

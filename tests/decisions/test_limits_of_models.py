@@ -8,16 +8,16 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.core.limits.model_limits import Limits
+from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
-from gateway.store.memory import MemoryStore
+from gateway.store.interface import Store
 from gateway.tenants import make_tenant_id
-from gateway.upstream.internal_client import open_client
 from tests.builders.settings import make_tenant
-from tests.builders.state import make_state
+from tests.builders.state import make_state, make_store
 from tests.store.clock import Clock
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.upstream import Seen, ToyUpstream
@@ -38,11 +38,9 @@ SETTINGS = replace(
 
 
 async def make_book(
-    store: MemoryStore | None = None, clock: Clock | None = None, settings: Settings = SETTINGS
+    store: Store | None = None, clock: Clock | None = None, settings: Settings = SETTINGS
 ) -> LimitsBook:
-    if store is None:
-        store = MemoryStore()
-        await store.open()
+    store = store if store is not None else await make_store()
     calibrations = make_state(store, keep_seconds=60 * DAY).calibrations
     return LimitsBook(settings, ModelLists(), TABLE, calibrations, clock or Clock())
 
@@ -107,8 +105,7 @@ async def test_a_tenants_own_rule_comes_before_those_for_all() -> None:
 
 
 async def test_learned_limits_survive_a_restart() -> None:
-    store = MemoryStore()
-    await store.open()
+    store = await make_store()
     before = await make_book(store)
     before.learn(ServedModel("t", "up", "m"), Limits(context=8_000))
     before.learn_unknown(ServedModel("t", "up", "n"), 50_000)
@@ -220,7 +217,7 @@ async def test_an_upstream_gets_the_headers_of_a_client_only_where_its_key_is_th
         key = SecretStr(own_key) if own_key is not None else None
         upstream = replace(UPSTREAM, base_url=toy.base_url, api_key=key)
         book = await make_book(settings=replace(SETTINGS, upstreams={"default": upstream}))
-        async with open_client() as client:
+        async with Client() as client:
             discovery = Discovery(book, client, Clock())
             for owner in ("a", "b"):
                 discovery.notice(owner, upstream, "m", client_headers(f"sk-{owner}"))
@@ -249,7 +246,7 @@ async def test_it_is_asked_again_after_an_hour_and_after_a_failure_in_five_minut
     listed = b'{"data": [{"id": "m", "max_model_len": %d}]}'
     waits = ((0, 4_096, 1), (3_500, 8_192, 1), (200, 8_192, 2), (3_610, 0, 3), (290, 0, 3), (20, 9_000, 4))
     found = []
-    async with ToyUpstream() as toy, open_client() as client:
+    async with ToyUpstream() as toy, Client() as client:
         upstream, clock = replace(UPSTREAM, base_url=toy.base_url), Clock()
         book = await make_book(clock=clock, settings=replace(SETTINGS, upstreams={"default": upstream}))
         discovery = Discovery(book, client, clock)

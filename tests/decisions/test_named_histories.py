@@ -1,26 +1,46 @@
 """Responses, items and threads that requests only name are written out, for the tenant that had them."""
 
-import asyncio
 import json
+from collections.abc import AsyncIterator
+
+import pytest
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.state.named_turns import NamedTurns
-from gateway.store.memory import MemoryStore
+from gateway.store.blobs import make_blobs
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
-from tests.builders.state import make_storage, make_store
+from tests.builders.state import make_store
+from tests.toy.shared_store import SharedStore, ToyServer
 
 _FIRST = b'{"model":"m","input":"first"}'
+_made: list[NamedTurns] = []
+
+
+async def settle() -> None:
+    """Until what was noted is with the store."""
+    for named in _made:
+        await named.finish()
+
+
+@pytest.fixture(autouse=True)
+async def settled() -> AsyncIterator[None]:
+    yield
+    await settle()
+    _made.clear()
 
 
 def make_memory(
-    max_bytes: int, max_body_bytes: int = 1 << 20, store: MemoryStore | None = None
+    max_bytes: int, max_body_bytes: int = 1 << 20, store: SharedStore | None = None
 ) -> StoredResponses:
     """store None: nothing is found again that has left the memory."""
-    named = NamedTurns(make_storage(store or MemoryStore()))
+    store = store if store is not None else ToyServer(is_shared=False).connect()
+    blobs = make_blobs(store, None, "named", max_bytes=1 << 20, keep_seconds=60)
+    named = NamedTurns(store, blobs, 60)
+    _made.append(named)
     return StoredResponses(make_recognizer(), named, max_bytes, max_body_bytes)
 
 
@@ -28,23 +48,25 @@ def make_recognizer() -> Recognizer:
     return Recognizer(1 << 20, 1 << 20, 8)
 
 
-def understand(
+async def understand(
     memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
 ) -> tuple[Received, ResponseRecorder | None]:
     received = make_recognizer().recognize(tenant, RESPONSES, body)
-    return asyncio.run(memory.write_out(received, STORED_HISTORY, upstream, Lanes()))
+    return await memory.write_out(received, STORED_HISTORY, upstream, Lanes())
 
 
-def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
+async def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as it is understood."""
-    return understand(memory, body, tenant, upstream)[0].body.data
+    return (await understand(memory, body, tenant, upstream))[0].body.data
 
 
-def answer(memory: StoredResponses, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
+async def answer(
+    memory: StoredResponses, body: bytes, name: str, tenant: str = "t", text: str = "said"
+) -> bytes:
     """One exchange; the body as it was understood."""
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
-    received, recorder = understand(memory, body, tenant)
+    received, recorder = await understand(memory, body, tenant)
     assert recorder is not None
     recorder.note(SseEvent("", json.dumps(response).encode()))
     return received.body.data
@@ -60,11 +82,11 @@ def read_input(body: bytes) -> list[object]:
     return [item.get("content") for item in json.loads(body)["input"]]
 
 
-def test_a_chain_of_responses_is_written_out_from_its_beginning() -> None:
+async def test_a_chain_of_responses_is_written_out_from_its_beginning() -> None:
     memory = make_memory(1 << 20)
-    answer(memory, _FIRST, "a")
-    answer(memory, go_on("a"), "b", text="said again")
-    assert read_input(write_out(memory, go_on("b"))) == [
+    await answer(memory, _FIRST, "a")
+    await answer(memory, go_on("a"), "b", text="said again")
+    assert read_input(await write_out(memory, go_on("b"))) == [
         "first",
         "said",
         "on",
@@ -72,45 +94,45 @@ def test_a_chain_of_responses_is_written_out_from_its_beginning() -> None:
         "on",
     ]
     # A fork from the first answer.
-    assert read_input(write_out(memory, go_on("a"))) == ["first", "said", "on"]
+    assert read_input(await write_out(memory, go_on("a"))) == ["first", "said", "on"]
 
 
-def test_a_response_of_one_tenant_is_unknown_to_another() -> None:
+async def test_a_response_of_one_tenant_is_unknown_to_another() -> None:
     memory = make_memory(1 << 20)
-    answer(memory, _FIRST, "a")
+    await answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
-        received, recorder = understand(memory, body, tenant="v")
+        received, recorder = await understand(memory, body, tenant="v")
         assert received.body.data is body and recorder is None
 
 
-def test_a_response_of_one_upstream_is_unknown_to_another() -> None:
+async def test_a_response_of_one_upstream_is_unknown_to_another() -> None:
     """It would have to refuse the name, and cannot read what the other one encrypted."""
     memory = make_memory(1 << 20)
-    answer(memory, _FIRST, "a")
+    await answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
-        assert write_out(memory, body, upstream="v") is body
-        assert write_out(memory, body) is not body
+        assert await write_out(memory, body, upstream="v") is body
+        assert await write_out(memory, body) is not body
 
 
-def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
+async def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
     memory = make_memory(1 << 20)
-    answer(memory, _FIRST, "a")
+    await answer(memory, _FIRST, "a")
     body = go_on("a").replace(b'"model"', b'"store":false,"model"')
-    received, recorder = understand(memory, body)
+    received, recorder = await understand(memory, body)
     assert read_input(received.body.data) == ["first", "said", "on"]
     assert recorder is None
 
 
-def test_a_circle_of_names_ends() -> None:
+async def test_a_circle_of_names_ends() -> None:
     memory = make_memory(1 << 20)
-    answer(memory, _FIRST, "a")
-    answer(memory, go_on("a"), "b")
-    answer(memory, go_on("b"), "a")
+    await answer(memory, _FIRST, "a")
+    await answer(memory, go_on("a"), "b")
+    await answer(memory, go_on("b"), "a")
     body = go_on("a")
-    assert write_out(memory, body) is body
+    assert await write_out(memory, body) is body
 
 
-async def restart(store: MemoryStore, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
+async def restart(store: SharedStore, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as another process understands it that has the same store."""
     received = make_recognizer().recognize(tenant, RESPONSES, body)
     memory = make_memory(1 << 20, store=store)
@@ -124,6 +146,7 @@ async def record(memory: StoredResponses, body: bytes, name: str) -> None:
     recorder = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[1]
     assert recorder is not None
     recorder.note(SseEvent("", json.dumps(response).encode()))
+    await settle()
 
 
 async def test_a_restart_loses_neither_responses_nor_items() -> None:
@@ -145,7 +168,7 @@ async def test_a_body_that_repeats_everything_is_stored_once_it_is_named() -> No
     memory = make_memory(3 << 20, store=store)
     talk = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     await record(memory, json.dumps({"input": talk}).encode(), "a")
-    assert await store.scan("") == []
+    assert store.list_names() == []
     assert await restart(store, go_on("a")) == go_on("a")
     await record(memory, go_on("a"), "b")
     assert read_input(await restart(store, go_on("b"))) == ["x", "y", "said", "on", "said", "on"]

@@ -12,16 +12,12 @@ from gateway.core.session.titles import LONGEST_TITLE_CHARS
 from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork
 from gateway.sessions.record import (
     StoredSession,
+    TitleOnly,
     TitleSource,
-    name_session,
-    parse_session,
-    parse_title,
-    render_session,
     with_title,
     with_work,
 )
 from gateway.sessions.titles import clean_title, find_summary_title
-from gateway.store.keys import make_tag
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,6 @@ def test_titles_are_short_and_printable_whatever_they_are_made_of(text: str) -> 
         assert title.isprintable()
 
 
-_KEY = name_session(make_tag("t"), "c")
 _texts = st.text(max_size=20)
 _numbers = st.none() | st.integers(0, 50)
 
@@ -87,9 +82,9 @@ def works(draw: st.DrawFn) -> SessionWork:
 @given(works(), _texts)
 def test_a_record_comes_back(work: SessionWork, title: str) -> None:
     session = with_title(with_work(make_session(), work), title, "message")
-    data = render_session(session)
-    assert parse_session(_KEY, data) == session
-    assert parse_title(_KEY, data) == title
+    data = msgspec.msgpack.encode(session)
+    assert msgspec.msgpack.decode(data, type=StoredSession) == session
+    assert msgspec.msgpack.decode(data, type=TitleOnly).title == title
 
 
 @given(works(), works(), st.integers(0, 8))
@@ -123,20 +118,3 @@ def test_the_best_source_names_a_session(known: TitleSource | None, added: Title
     session = make_session(title="old", title_from=known)
     assert with_title(session, "new", added).title == left
     assert with_title(session, "", added) == session
-
-
-def test_what_is_damaged_or_under_another_key_is_absent() -> None:
-    data = render_session(make_session(title="x"))
-    for key in (name_session(make_tag("u"), "c"), name_session(make_tag("t"), "d"), "a-session:c"):
-        assert parse_session(key, data) is None
-        assert parse_title(key, data) == ""
-    for damaged in (
-        b"",
-        b"\xff",
-        b"{}",
-        data[:-5],
-        data.replace(b'"version":1', b'"version":2'),
-        b"[" * 9_999,
-    ):
-        assert parse_session(_KEY, damaged) is None
-        assert parse_title(_KEY, damaged) == ""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bounds.background import Slots
 from gateway.bounds.lanes import Lanes
-from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget
-from gateway.bounds.slots import Slots
+from gateway.bounds.memory import SMALL_BYTES, MemoryBudget
 from gateway.core.errors import RequestRefused
 from gateway.lru import Lru
 

@@ -25,7 +25,7 @@ _MAKERS = {
     "gateway.core.refusal.numbers._forms": "called once, for a table",
     "gateway.core.refusal.phrases._any_of": "called once for each table",
     "gateway.core.session.commands._iter_heredocs": "a newline, a word, and at most twenty spaces",
-    "gateway.upstream.allow_list._compile": "paths of the operator's settings",
+    "gateway.http.allow._compile": "paths of the operator's settings",
 }
 
 

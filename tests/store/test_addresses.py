@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.store import StoreError, open_store
-from gateway.store.redis.address import Address, is_redis, parse_address
+from gateway.store.address import make_store
+from gateway.store.interface import StoreRefused
+from gateway.store.redis_address import Address, is_redis, parse_address
 
 
 @pytest.mark.parametrize(
@@ -79,5 +80,5 @@ def test_an_address_is_shown_without_its_login() -> None:
 
 @pytest.mark.parametrize("url", ["", "disk:", "disk", "memory:x", "file:/x", "/tmp/x"])
 def test_an_unknown_url_lists_the_forms(url: str) -> None:
-    with pytest.raises(StoreError, match=r"disk:PATH or memory:"):
-        open_store(url)
+    with pytest.raises(StoreRefused, match=r"disk:PATH or memory:"):
+        make_store(url)

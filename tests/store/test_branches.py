@@ -13,11 +13,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
 from gateway.state.heads import claim_continuation
-from gateway.state.histories import Histories
-from gateway.state.owned_names import OwnedNames
-from gateway.state.records import Marker, render_record
-from gateway.state.trip import Trip
-from tests.builders.state import look_for_marker, make_state, make_storage, make_store, stored_key
+from gateway.state.kinds import Marker
+from tests.builders.state import look_for_marker, make_state, make_store
 from tests.builders.trimmed import say
 from tests.decisions.builders import converse, make_head
 from tests.store.talk import talk
@@ -48,8 +45,7 @@ async def test_of_several_heads_at_one_place_the_one_of_the_same_scope_is_found(
 async def test_the_head_of_another_owner_is_not_found() -> None:
     store = await make_store()
     conversation = talk(1)
-    key = stored_key("head", conversation.key.hex())
-    store.write(key, render_record("u", make_head(conversation, owner="u")), keep_seconds=60)
+    make_state(store).heads.save(make_head(conversation, owner="u"))
     assert await make_state(store).heads.load("t", conversation, "s") is None
 
 
@@ -92,7 +88,6 @@ async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
     await heads.save_durably(lasting)
     heads.hold_step(lasting)
     heads.hold_step(make_head(talk(3), pivot="aa"))
-    heads.flush()
     await asyncio.sleep(0.001)
     now[0] = 4_000.0
     later = make_state(await open_shared(server)).heads
@@ -137,12 +132,12 @@ async def test_after_a_restart_a_marker_is_taken_once_and_gone_for_good() -> Non
     assert _KEY in after.waiting
     assert await after.take("t", _KEY) == marker
     assert await after.take("t", _KEY) is None
-    assert await store.scan("marker:") == []
+    assert store.list_names("marker") == []
 
 
 async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
     store = await make_store()
-    await make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900))
+    await make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900), "c")
     again = make_state(store).tasks
     assert await again.load_command("t", "ab") == Compacted(3, 2_000, 900)
     assert await again.load_command("other", "ab") is None
@@ -186,7 +181,7 @@ def key_of(conversation: Conversation) -> str:
 
 
 async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -> None:
-    histories = Histories(make_storage(await make_store()))
+    histories = make_state(await make_store()).histories
     first = converse(say(5))
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     assert key_of(first) == key_of(other)
@@ -206,14 +201,15 @@ async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -
 async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> None:
     """The first one may come back there, in memory and from the store."""
     store = await make_store()
-    histories, first = Histories(make_storage(store)), converse(say(5))
+    state, first = make_state(store), converse(say(5))
+    histories = state.histories
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     key = key_of(first)
     histories.record("t", "one", key, first)
     await histories.save(key, make_head(first))
     histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
     histories.record("t", "other", key, other)
-    trip = Trip(store)
+    trip = state.begin_trip("t")
     asked = histories.ask(trip, "t", [key])
     await trip.run()
     assert asked.record is not None
@@ -225,7 +221,7 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
 
 
 async def test_a_name_belongs_to_the_tenant_and_the_upstream_that_gave_it() -> None:
-    names = OwnedNames(make_storage(await make_store()))
+    names = make_state(await make_store()).owned_names
     names.record("key:a", "one", ["resp_1", "msg_1"])
     assert await names.owns("key:a", "one", "resp_1") and await names.owns("key:a", "one", "msg_1")
     assert not await names.owns("key:b", "one", "resp_1")

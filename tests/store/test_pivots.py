@@ -12,15 +12,10 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.versions import edit_pivot
 from gateway.state import State
-from gateway.state.pivots import Pivots
-from gateway.state.records import render_record
 from gateway.state.summary_edits import SummaryEdits
-from gateway.state.trip import Trip
-from gateway.store import Store, StoreError
-from gateway.store.leases import Lease
-from gateway.store.memory import MemoryStore
+from gateway.store.interface import Lease, StoreError
 from tests.builders.chat import read
-from tests.builders.state import make_state, make_store, stored_key
+from tests.builders.state import make_state, make_store
 from tests.decisions.builders import JSON, conversations, make_batch, make_head, make_pivot, render
 from tests.store.talk import TURN, talk
 from tests.toy.running import wait_until
@@ -53,8 +48,8 @@ async def test_a_pivot_and_a_head_are_found_by_histories_that_begin_with_what_th
     begins = sent[leading : leading + covers] == messages[leading : leading + covers]
     for owner in ("t", "u"):
         asked, state = read(render(sent), owner).conversation, make_state(store)
-        trip = Trip(store)
-        state.pivots.ask_newest(trip, owner, asked, is_known=False)
+        trip = state.begin_trip(owner)
+        state.pivots.ask_newest(trip, asked, is_known=False)
         await trip.run()
         found = state.pivots.list_on_chain(asked)
         # Requests and cuts end between turns, so that only these places are asked for.
@@ -72,13 +67,13 @@ async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
     assert pivots.list_on_chain(talk(4)) == []
 
 
-async def look(store: Store, pivots: Pivots, owner: str, head: Head | None = None) -> list[Pivot]:
+async def look(state: State, owner: str, head: Head | None = None) -> list[Pivot]:
     """What is known of a conversation of five turns after looking in the store."""
-    trip = Trip(store)
-    pivots.ask_newest(trip, owner, talk(5), is_known=head is not None)
-    pivots.ask_named(trip, owner, head)
+    trip = state.begin_trip(owner)
+    state.pivots.ask_newest(trip, talk(5), is_known=head is not None)
+    state.pivots.ask_named(trip, owner, head)
     await trip.run()
-    return pivots.list_on_chain(talk(5))
+    return state.pivots.list_on_chain(talk(5))
 
 
 async def test_after_a_restart_the_newest_pivot_and_the_one_that_a_head_names_are_found() -> None:
@@ -87,10 +82,10 @@ async def test_after_a_restart_the_newest_pivot_and_the_one_that_a_head_names_ar
     named, between, newest = (make_pivot(talk(5), covers) for covers in (3, 5, 7))
     for pivot in (named, between, newest):
         await before.save(pivot)
-    after, head = make_state(store).pivots, make_head(talk(5), pivot=named.key)
-    assert after.lacks(head)
-    assert await look(store, after, "t", head) == [named, newest]
-    assert not after.lacks(head)
+    after, head = make_state(store), make_head(talk(5), pivot=named.key)
+    assert after.pivots.lacks(head)
+    assert await look(after, "t", head) == [named, newest]
+    assert not after.pivots.lacks(head)
 
 
 async def test_of_two_pivots_that_were_made_apart_the_one_that_was_stored_first_is_used() -> None:
@@ -138,11 +133,11 @@ async def test_pivots_and_batches_of_another_owner_are_not_found() -> None:
     store = await make_store()
     conversation = talk(2)
     pivot, batch = make_pivot(conversation, 3, owner="u"), make_batch(conversation, [Mark(1)], owner="u")
-    store.write(stored_key("pivot", pivot.key), render_record("u", pivot), keep_seconds=60)
-    store.write(stored_key("batch", batch.key), render_record("u", batch), keep_seconds=60)
-    pivots = make_state(store).pivots
-    assert await look(store, pivots, "t", make_head(conversation, pivot=pivot.key)) == []
-    assert await pivots.load_batches("t", [batch.key]) is None
+    await make_state(store).pivots.save(pivot)
+    await make_state(store).pivots.save_batch_durably(batch)
+    state = make_state(store)
+    assert await look(state, "t", make_head(conversation, pivot=pivot.key)) == []
+    assert await state.pivots.load_batches("t", [batch.key]) is None
 
 
 async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_order() -> None:
@@ -159,8 +154,7 @@ async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_
 
 async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
     now = [0.0]
-    store = MemoryStore(clock=lambda: now[0])
-    await store.open()
+    store = await make_store(clock=lambda: now[0])
     pivots = make_state(store).pivots
     used, unused = make_pivot(talk(4), 3), make_pivot(talk(4), 5)
     batch = make_batch(talk(4), [Mark(1)])
@@ -170,18 +164,18 @@ async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
     now[0] = 50.0
     make_state(store).pivots.refresh(used, [batch])
     now[0] = 70.0
-    assert [key for key, _ in await store.scan("pivot:")] == [stored_key("pivot", used.key)]
-    assert [key for key, _ in await store.scan("batch:")] == [stored_key("batch", batch.key)]
+    assert store.list_names("pivot") == [used.key]
+    assert store.list_names("batch") == [batch.key]
 
 
 async def test_a_pivot_whose_lease_was_lost_is_not_stored_and_not_used() -> None:
     server = ToyServer()
     one, other = await connect(server), await connect(server)
     pivot = make_pivot(talk(2), 3)
-    lease = await one.leases.claim("t", pivot.key)
+    lease = await one.single.claim("t", pivot.key)
     assert isinstance(lease, Lease)
     server.end_leases()
-    assert not await one.pivots.save_leased(lease, pivot)
+    assert await one.pivots.save_leased(lease, pivot) is None
     assert one.pivots.find(pivot.key) is None
     assert await other.pivots.load_newest("t", [pivot.key]) is None
 
@@ -203,7 +197,7 @@ async def test_a_summary_that_is_made_here_meanwhile_wins_over_a_digest() -> Non
     state = await connect(server)
     summary = make_pivot(talk(2), 3)
     digesting = asyncio.create_task(state.pivots.save_new(replace(summary, is_digest=True)))
-    lease = await state.leases.claim("t", summary.key)
+    lease = await state.single.claim("t", summary.key)
     assert isinstance(lease, Lease)
     await state.pivots.save_leased(lease, summary)
     await digesting

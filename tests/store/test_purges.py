@@ -1,105 +1,75 @@
 """A purge: nothing of a tenant or a conversation stays, nothing comes back, and others keep theirs."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-from gateway.originals.archive import OriginalsArchive
-from gateway.purge.live import LivePurge, WritesLater
-from gateway.purge.stored import PurgeCount, purge_stores
-from gateway.reporting.compaction_log import (
-    CompactionLog,
-    CompactionLogWriter,
-    LogEntry,
-    make_place_key,
-    render_log,
-)
-from gateway.state.news import StateNews
-from gateway.store.keys import make_key, make_tag
-from gateway.store.memory import MemoryStore
-from gateway.store.stores import Stores, make_stores
+import pytest
+
+from gateway.originals.archive import Removals
+from gateway.purge import Purge, PurgeCount
+from gateway.store.interface import Key, Lookup
+from gateway.store.keys import make_tag
+from gateway.store.stores import StoreBounds, Stores, make_stores
 from tests.builders.originals import make_search
-from tests.builders.state import make_state, make_store
-from tests.decisions.builders import make_head
-from tests.store.talk import talk
-from tests.toy.shared_store import ToyServer
+from tests.toy.running import wait_until
 
 _ONE, _OTHER = make_tag("tenant:one"), make_tag("tenant:other")
+_BOUNDS = StoreBounds(originals_bytes=1 << 20, named_bytes=1 << 20, keep_seconds=60)
 
 
-def write_log(stores: Stores, tag: str, conversation: str) -> None:
-    """As the writer of the log does."""
-    entry = LogEntry(at_seconds=1.0, kind="summary", trigger="auto", reason="overflow")
-    log = render_log(CompactionLog(owner="o", entries=(entry,)))
-    stores.main.write(make_key(tag, "report", f"{conversation}:01"), log, keep_seconds=60)
-    stores.main.write(make_place_key(conversation), tag.encode(), keep_seconds=60)
+async def fill(stores: Stores, tag: str, group: str) -> None:
+    stores.state.put(Key(tag, "head", f"00{group}"), b"canary", 60, group=group)
+    await stores.originals.put(tag, group, {"original": b"canary"})
+    await stores.named.put(tag, group, {"turn": b"canary"})
 
 
-async def test_a_tenant_leaves_every_store_and_the_others_stay(tmp_path: Path) -> None:
-    stores = make_stores(f"disk:{tmp_path}", originals_bytes=1 << 20, named_bytes=1 << 20)
-    await stores.open()
-    for tag, conversation in ((_ONE, "aa"), (_OTHER, "bb")):
-        write_log(stores, tag, conversation)
-        for store, kind in ((stores.main, "head"), (stores.originals, "original"), (stores.named, "turn")):
-            store.write(make_key(tag, kind, "00"), b"x", keep_seconds=60)
-    assert await purge_stores(stores, _ONE) == PurgeCount(state=3, originals=1, named=1)
-    assert await stores.main.read(make_place_key("aa")) is None
-    assert await stores.main.read(make_place_key("bb")) == _OTHER.encode()
-    assert len(await stores.main.scan("")) == 3
-    assert await purge_stores(stores, _ONE) == PurgeCount()
-    await stores.close()
+async def list_kept(stores: Stores, tag: str, group: str) -> list[str]:
+    (head,) = await stores.state.get(tag, [Lookup("head", [f"00{group}"])])
+    kept = ["head"] if head is not None else []
+    kept += await stores.originals.get(tag, group, ["original"])
+    return kept + list(await stores.named.get(tag, group, ["turn"]))
 
 
-_LIVE_TAG = make_tag("tenant:one")
+_ALL = ["head", "original", "turn"]
 
 
-async def test_this_process_forgets_before_its_store_is_purged() -> None:
-    stores = Stores(main=MemoryStore(), originals=MemoryStore(), named=MemoryStore())
-    await stores.open()
-    key = make_key(_LIVE_TAG, "head", "00")
-    stores.main.write(key, b"x", keep_seconds=60)
-    news, forgotten = StateNews(stores.main.news), list[str]()
-    # What it forgets late would be written again.
-    news.listen("purge", lambda tag, _: stores.main.write(key, b"queued", keep_seconds=60))
-    news.listen("purge", lambda tag, _: forgotten.append(tag))
-    queues: list[WritesLater] = [CompactionLogWriter(stores.main, 60), OriginalsArchive(stores.main, 60)]
-    purge = LivePurge(stores, news, make_search(stores.originals), queues)
-    assert await purge.run(_LIVE_TAG) == PurgeCount(state=1)
-    assert forgotten == [_LIVE_TAG]
-    assert await stores.main.read(key) is None
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    made = make_stores(f"disk:{tmp_path}/store", _BOUNDS)
+    await made.open()
+    yield made
+    await made.close()
 
 
-async def test_other_processes_forget_and_what_they_still_wrote_is_deleted_after_a_moment() -> None:
-    server = ToyServer()
-    here, there = server.connect(), server.connect()
-    await here.open()
-    await there.open()
-    stores = Stores(main=here, originals=MemoryStore(), named=MemoryStore())
-    key, forgotten = make_key(_LIVE_TAG, "head", "00"), list[str]()
-    StateNews(there.news).listen("purge", lambda tag, _: forgotten.append(tag))
-
-    async def settle() -> None:
-        """The other process had a write under way."""
-        await there.write_durably(key, b"late", keep_seconds=60)
-
-    log_writer, archive = CompactionLogWriter(here, 60), OriginalsArchive(stores.originals, 60)
-    search = make_search(stores.originals)
-    purge = LivePurge(stores, StateNews(here.news), search, [log_writer, archive], settle)
-    assert (await purge.run(_LIVE_TAG)).state == 1
-    assert _LIVE_TAG in forgotten
-    assert await there.read(key) is None
+def make_purge(stores: Stores) -> Purge:
+    return Purge(stores, make_search(Removals(stores.state, 60), stores.originals))
 
 
-# What belongs to a conversation
+async def test_a_tenant_leaves_every_store_and_the_others_stay(stores: Stores) -> None:
+    for tag, group in ((_ONE, "aa"), (_ONE, "bb"), (_OTHER, "aa")):
+        await fill(stores, tag, group)
+    purge = make_purge(stores)
+    assert await purge.run(_ONE) == PurgeCount(state=2, originals=2, named=2)
+    assert await list_kept(stores, _ONE, "aa") == await list_kept(stores, _ONE, "bb") == []
+    assert await list_kept(stores, _OTHER, "aa") == _ALL
+    assert await purge.run(_ONE) == PurgeCount()
 
 
-async def test_a_tenants_heads_are_forgotten_also_those_that_wait_to_be_written() -> None:
-    store = await make_store()
-    heads = make_state(store).heads
-    heads.save(make_head(talk(3)))
-    await heads.save_durably(make_head(talk(2)))
-    heads.forget(make_tag("u"))
-    assert heads.find(talk(3), "s") is not None
-    heads.forget(make_tag("t"))
-    assert heads.find(talk(3), "s") is None and not heads.is_durable("c", None, ())
-    await store.purge(make_tag("t"))
-    heads.flush()
-    assert await store.scan("head:") == []
+async def test_a_conversation_leaves_every_store_and_the_others_stay(stores: Stores) -> None:
+    for group in ("aa", "bb"):
+        await fill(stores, _ONE, group)
+    assert await make_purge(stores).run_conversation(_ONE, "aa") == PurgeCount(state=1, originals=1, named=1)
+    assert await list_kept(stores, _ONE, "aa") == []
+    assert await list_kept(stores, _ONE, "bb") == _ALL
+
+
+async def test_no_byte_of_it_is_left_in_any_file(stores: Stores, tmp_path: Path) -> None:
+    await fill(stores, _ONE, "aa")
+    assert await list_kept(stores, _ONE, "aa") == _ALL
+    await make_purge(stores).run_conversation(_ONE, "aa")
+
+    def is_clean() -> bool:
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        return not any(b"canary" in path.read_bytes() for path in files)
+
+    await wait_until(is_clean)

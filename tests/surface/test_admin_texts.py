@@ -378,6 +378,6 @@ async def test_a_deleted_conversation_is_gone_and_no_other(house: House) -> None
     path = f"/v1/conversations/{run.conversation}"
     status, page = await house.admin(path, "DELETE")
     assert status == 200 and page["id"] == run.conversation
-    assert page["deleted"]["state"] > 0 and page["deleted"]["originals"] > 0
+    assert page["deleted"]["state"] > 0
     assert [(await house.admin(path, method))[0] for method in ("GET", "DELETE")] == [404, 404]
     assert (await read(house, f"/v1/conversations/{other.conversation}/originals"))["taken"]

@@ -75,11 +75,11 @@ async def test_a_store_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
 
 
 def damage(store: Path) -> None:
-    (store / "cache.db").write_bytes(b"no database" * 1_000)
+    (store / "state.db").write_bytes(b"no database" * 1_000)
 
 
 def set_aside(store: Path) -> None:
-    store.with_name("state.damaged-20260101T000000Z").mkdir()
+    (store / "state.db.damaged-20260101-000000").touch()
 
 
 def open_to_others(store: Path) -> None:
@@ -98,8 +98,8 @@ def replace_by_a_file(store: Path) -> None:
 
 
 _BROKEN: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
-    "a damaged store": (damage, "problem", "STORE/cache.db is damaged", "from a backup or delete it"),
-    "what was set aside": (set_aside, "warning", "", "rm -r STORE.damaged-20260101T000000Z"),
+    "a damaged store": (damage, "problem", "STORE/state.db is damaged", "from a backup or delete it"),
+    "what was set aside": (set_aside, "warning", "", "rm -r STORE/state.db.damaged-20260101-000000"),
     "a store that others can read": (open_to_others, "warning", "", "chmod 700 STORE"),
     "a folder of somebody else": (fill_with_a_thesis, "problem", "", '"disk:STORE/gateway"'),
     "a file in place of a folder": (replace_by_a_file, "problem", "is not a folder", ""),

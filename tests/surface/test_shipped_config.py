@@ -174,7 +174,7 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     assert find_lines("{}") == find_lines("{preset: adaptive}") != find_lines("{preset: opencode}")
 
 
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TEAM_A_KEY", "CI_KEY", "REDIS_PASSWORD")
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AZURE_KEY", "TEAM_A_KEY", "CI_KEY", "REDIS_PASSWORD", "TEAM")
 
 
 @pytest.mark.parametrize("path", sorted((_CONFIG / "examples").glob("*.yaml")), ids=lambda path: path.stem)
@@ -185,11 +185,13 @@ def test_an_example_is_valid_and_shows_no_secret(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "docs/configuration.md"])
 def test_settings_that_the_documents_show_are_valid_and_sensible(name: str, tmp_path: Path) -> None:
-    authority = str(make_certificates(tmp_path).ca)
+    certificates = make_certificates(tmp_path)
+    authority, client = str(certificates.ca), str(certificates.join_client())
     shown = re.findall(r"^ *```yaml\n(.*?)^ *```", (ROOT / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert shown
     for text in shown:
-        there = textwrap.dedent(text).replace("/etc/ssl/redis-ca.pem", authority)
+        there = re.sub(r"/etc/ssl/[\w-]*ca\.pem", authority, textwrap.dedent(text))
+        there = there.replace("/etc/ssl/client.pem", client)
         assert read_facts(tmp_path, there, dict.fromkeys(_KEYS, "k"))["warnings"] == []
 
 

@@ -139,7 +139,9 @@ async def test_the_death_of_the_worker_that_makes_a_summary_costs_one_more_call(
     toy.summary_delivery = Delivery()
     os.kill(find_asker(crew.gateway, toy.summaries[0]), signal.SIGKILL)
     whole = [answer for answer in await asyncio.gather(*asked) if answer is not None]
-    assert whole and {answer.header("x-gateway-plan") for answer in whole} == {"pivot"}
+    # Its lease has to run out first. By then answers have begun, so that their clients wait on.
+    plans = {answer.header("x-gateway-plan") for answer in whole}
+    assert whole and plans <= {"pivot", None} and all(answer.is_whole for answer in whole)
     assert len(toy.summaries) == 2
     assert len({seen.body for seen in toy.chats}) == 1
 

@@ -125,12 +125,14 @@ async def test_a_killed_worker_breaks_only_what_it_was_serving(crew: Crew) -> No
     crew.stream_slowly(400)
     starts = count_starts(crew.gateway)
     async with aiohttp.ClientSession() as client:
-        streams = [await client.post(crew.url, json=STREAM) for _ in range(6)]
-        os.kill(find_workers(crew.gateway)["worker-1"], signal.SIGKILL)
+        # The system spreads them; hardly ever all to one worker.
+        streams = [await client.post(crew.url, json=STREAM) for _ in range(12)]
+        first = find_workers(crew.gateway)["worker-1"]
+        killed = len(find_clients(first, crew.gateway.port))
+        os.kill(first, signal.SIGKILL)
         ends = await asyncio.gather(*(stream.read() for stream in streams), return_exceptions=True)
-    # Six connections, three to each worker.
     whole = [isinstance(end, bytes) and end.endswith(b"data: [DONE]\n\n") for end in ends]
-    assert whole.count(True) == 3
+    assert whole.count(True) == 12 - killed
     crew.toy.reset()
     assert await crew.ask_many(10) == [200] * 10
     await wait_until_started(crew.gateway, starts + 1)
@@ -145,6 +147,26 @@ async def test_a_worker_that_is_told_to_end_finishes_and_is_replaced(crew: Crew)
         os.kill(find_workers(crew.gateway)["worker-2"], signal.SIGTERM)
         ends = await asyncio.gather(*(stream.read() for stream in streams))
     assert all(end.endswith(b"data: [DONE]\n\n") for end in ends)
+    await wait_until_started(crew.gateway, starts + 1)
+
+
+async def test_new_clients_do_not_wait_for_a_worker_that_is_told_to_end(crew: Crew) -> None:
+    """However long its last request takes."""
+    crew.toy.delivery = Delivery(never=True)
+    asking = [asyncio.create_task(try_post(crew.gateway.base_url)) for _ in range(12)]
+    await wait_until(lambda: len(crew.toy.requests) == 12)
+    crew.toy.delivery = Delivery()
+    starts, leaving = count_starts(crew.gateway), find_workers(crew.gateway)["worker-1"]
+    said = "leaving everything new to the other workers"
+    before = crew.gateway.log.count(said)
+    os.kill(leaving, signal.SIGTERM)
+    await wait_until(lambda: crew.gateway.log.count(said) > before)
+    await asyncio.sleep(0.5)
+    assert await crew.ask_many(20) == [200] * 20
+    assert is_alive(leaving)
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
     await wait_until_started(crew.gateway, starts + 1)
 
 
@@ -295,9 +317,12 @@ async def test_a_client_whose_worker_dies_may_ask_again_at_once(crew: Crew) -> N
     await wait_until(lambda: len(crew.toy.requests) == 4)
     crew.toy.delivery = Delivery()
     starts = count_starts(crew.gateway)
-    os.kill(find_workers(crew.gateway)["worker-1"], signal.SIGKILL)
-    await wait_until(lambda: sum(each.done() for each in asking) == 2)
-    assert (await post(crew.gateway.base_url)).status == 200
+    first = find_workers(crew.gateway)["worker-1"]
+    killed = len(find_clients(first, crew.gateway.port))
+    os.kill(first, signal.SIGKILL)
+    await wait_until(lambda: sum(each.done() for each in asking) == killed)
+    # Those that come to the place of the worker wait for its successor.
+    assert await crew.ask_many(8) == [200] * 8
     for each in asking:
         each.cancel()
     await asyncio.gather(*asking, return_exceptions=True)

@@ -256,14 +256,12 @@ async def test_redirects_are_the_clients_business(wire: Wire, status: int) -> No
     assert len(wire.upstream.received) == 1
 
 
-@pytest.mark.parametrize(("count", "status"), [(1, 200), (31, 200), (32, 502), (10_000, 502)])
-async def test_interim_answers_do_not_get_in_the_way(wire: Wire, count: int, status: int) -> None:
+@pytest.mark.parametrize("count", [1, 31, 10_000])
+async def test_interim_answers_do_not_get_in_the_way(wire: Wire, count: int) -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     wire.upstream.script = writing(early * count + render_answer(b'{"a":1}'))
     got = await wire.chat(WHOLE)
-    assert got.status == status
-    if status == 200:
-        assert got.body == b'{"a":1}'
+    assert (got.status, got.body) == (200, b'{"a":1}')
 
 
 async def test_usage_in_the_body_is_the_upstreams_own(wire: Wire) -> None:

@@ -117,7 +117,9 @@ SMUGGLED = b"GET /v1/smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 async def test_what_could_be_read_in_two_ways_is_refused(
     wire: Wire, name: str, caplog: pytest.LogCaptureFixture, is_first: bool
 ) -> None:
-    """In OpenAI's shape, with an end of the connection, and nothing of it is quoted in the log."""
+    """With an end of the connection, and nothing of it is quoted in the log. In OpenAI's shape, unless the
+    library answers bytes that it cannot read.
+    """
     caplog.set_level(logging.DEBUG)
     status, request = REFUSED[name]
     async with wire.connecting() as client:
@@ -125,9 +127,11 @@ async def test_what_could_be_read_in_two_ways_is_refused(
             assert (await client.ask(post())).status == 200
         await client.send(request + SMUGGLED)
         response = await read_rest(client)
-    assert response.startswith(b"HTTP/1.%d %d " % (name != "a coding in HTTP/1.0", status))
-    assert len(re.findall(rb"HTTP/1.\d \d{3} ", response)) == 1 and b"connection: close" in response.lower()
-    assert json.loads(response.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+    assert re.match(rb"HTTP/1\.[01] %d " % status, response)
+    assert len(re.findall(rb"HTTP/1.\d \d{3} ", response)) == 1
+    if not response.startswith(b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain"):
+        assert b"connection: close" in response.lower()
+        assert json.loads(response.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
     assert len(wire.upstream.received) == (not is_first)
     assert "LEAKME" not in caplog.text
 
@@ -135,10 +139,6 @@ async def test_what_could_be_read_in_two_ways_is_refused(
 SERVED = {
     "empty lines first": b"\r\n\r\n\r\n" + post(),
     "an unusual case of chunked": coded(b"CHUNKED"),
-    "chunk extensions": post(HOST + CHUNKED, CHUNKS.replace(b"\r\n", b';a="b c"\r\n', 1)),
-    "trailers": post(
-        HOST + CHUNKED + b"Trailer: X-T\r\n", CHUNKS[:-2] + b"X-T: 1\r\nContent-Length: 5\r\n\r\n"
-    ),
     "a tab in a value": post(HOST + b"X-A: b\tc\r\n" + LENGTH),
     "an empty host": post(b"Host:\r\n" + LENGTH),
     "a host of the network": post(b"Host: a_b.internal:8080\r\n" + LENGTH),
@@ -238,13 +238,14 @@ async def test_a_request_that_breaks_off_is_not_sent_as_if_it_were_whole(wire: W
 async def test_trailers_are_dropped_wherever_the_pieces_are_cut(wire: Wire) -> None:
     head, body = post(HOST + CHUNKED, b"1\r\nx\r\n"), b"0\r\nContent-Length: 3\r\nX-T: 1\r\n\r\n"
     head = head.replace(CHAT_PATH.encode(), b"/v1/files")
-    async with wire.connecting() as client:
-        for cut in range(1, len(body)):
-            await client.send(head + body[:cut])
+    for at in range(1, len(body)):
+        async with wire.connecting() as client:
+            await client.send(head + body[:at])
             await asyncio.sleep(0)
-            await client.send(body[cut:] + render_request("/v1/models", method="GET"))
-            assert [(await client.receive()).status for _ in range(2)] == [200, 200]
-    assert {seen.body for seen in wire.upstream.received} == {b"x", b""}
+            await client.send(body[at:] + SMUGGLED)
+            assert (await client.receive()).status == 200
+            assert await read_rest(client) == b""
+    assert {seen.body for seen in wire.upstream.received} == {b"x"}
 
 
 async def test_http_1_0_and_clients_that_want_to_close_are_heard(wire: Wire) -> None:

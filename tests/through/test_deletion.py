@@ -28,7 +28,7 @@ _TENANTS = "tenants: [{name: work, keys: [sk-work]}, {name: rest, keys: [sk-rest
 # Each names its conversation in all that it says. The first is deleted; the second is of the same tenant.
 _GONE, _BESIDE, _ELSEWHERE = ("gone", "work"), ("beside", "work"), ("elsewhere", "rest")
 _TALKS = (_GONE, _BESIDE, _ELSEWHERE)
-_ALL = {"text", "base64", "compressed"}
+_ALL = {"text", "compressed"}
 _WORD = "canary-of-%s-7461"
 
 

@@ -171,12 +171,13 @@ async def test_above_the_configured_size_the_oldest_originals_are_deleted_first(
     toy = ToyUpstream(window=16_000)
     async with toy, serve(make_settings(toy, store=f"disk:{tmp_path}/state", more=more)) as product:
         identities = [(await play(product, toy, sessions[0])).conversation]
-        assert await read_lists(product, identities[0])
+        oldest = (await read_lists(product, identities[0]))[-1]["messages"][0]["digest"]
         identities += [(await play(product, toy, session)).conversation for session in sessions[1:]]
         await product.at_rest()
-        database = tmp_path / "state" / "originals" / "cache.db"
+        database = tmp_path / "state" / "blobs" / "original" / "cache.db"
         await wait_until(lambda: count_bytes(database) <= max_bytes)
-        assert await read_lists(product, identities[0]) == []
+        path = f"/conversations/{identities[0]}/originals/{oldest}"
+        assert (await get(product, path))[0] == 404
         each = (await read_lists(product, identities[-1]))[-1]["messages"][-1]
         raw = await read_original(product, identities[-1], each["digest"])
     assert raw == raws_of(sessions[-1])[each["position"]]

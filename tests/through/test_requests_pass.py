@@ -160,7 +160,6 @@ async def test_large_bodies_pass(wire: Wire, size: int) -> None:
 
 TARGETS = [
     "/v1/models",
-    "/v1/models?",
     "/v1/models?a=1&b=%20c&a=2&&=",
     "/v1/models/gpt%2F4o",
     "/v1/models/a%00b",

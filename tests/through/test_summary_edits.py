@@ -202,8 +202,8 @@ async def test_the_text_stays_when_the_client_clears_more_of_its_results() -> No
     assert len(keys) > 20
 
 
-async def test_a_summary_that_is_made_from_the_old_text_is_thrown_away() -> None:
-    """What a person has written meanwhile is what the next summary is made from."""
+async def test_an_edit_waits_for_a_summary_that_is_being_made_from_the_old_text() -> None:
+    """Then that one is in use, and the person can edit it."""
     async with ToyUpstream(window=16_000) as toy, serve(make_settings(toy, more=_ADMIN)) as gateway:
         before, turn = await play_until_compacted(gateway, toy)
         (summary, *_) = await list_summaries(gateway, before.conversation)
@@ -212,8 +212,12 @@ async def test_a_summary_that_is_made_from_the_old_text_is_thrown_away() -> None
         headers = {"Authorization": "Bearer sesame"}
         assert (await ask_to_compact(gateway, before.conversation, headers=headers))[0] == 202
         await wait_until(lambda: len(toy.summaries) == calls + 1)
-        assert (await put(gateway, before.conversation, summary["key"], {"text": _TEXT}))[0] == 200
+        editing = asyncio.create_task(put(gateway, before.conversation, summary["key"], {"text": _TEXT}))
         ready.set()
+        assert (await editing)[0] == 409
         await gateway.at_rest()
+        (newer, *_) = await list_summaries(gateway, before.conversation)
+        assert newer["key"] != summary["key"]
+        assert (await put(gateway, before.conversation, newer["key"], {"text": _TEXT}))[0] == 200
         after = await play(gateway, toy, turn, turn + 1)
         assert read_summary(after) == _TEXT

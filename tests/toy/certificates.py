@@ -1,5 +1,6 @@
 """Certificates for tests, made by the `openssl` program: an authority, a server at 127.0.0.1, a client."""
 
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,19 @@ class Certificates:
     server_key: Path
     client: Path
     client_key: Path
+
+    def make_server_context(self, *, asks: bool = False) -> ssl.SSLContext:
+        """asks: clients must show a certificate of the authority."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
+        context.load_cert_chain(self.server, self.server_key)
+        context.verify_mode = ssl.CERT_REQUIRED if asks else ssl.CERT_NONE
+        return context
+
+    def join_client(self) -> Path:
+        """The client's certificate and key in one file."""
+        path = self.client.with_suffix(".both.pem")
+        path.write_text(self.client.read_text() + self.client_key.read_text())
+        return path
 
     def list_server_options(self, port: int) -> dict[str, str]:
         """Of a redis-server that speaks TLS alone; clients need no certificate."""

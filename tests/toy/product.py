@@ -28,7 +28,7 @@ import gateway.__main__ as program
 from gateway.app import Gateway
 from gateway.settings import Settings, load_settings
 from gateway.settings import SettingsError as SettingsError
-from gateway.state.compaction_leases import LeaseTimes
+from gateway.state.single import LeaseTimes
 from gateway.wiring import Parts, build
 from gateway.wiring.periods import Periods
 from tests.toy.running import wait_until
@@ -40,7 +40,6 @@ FAST = Periods(
     lease=LeaseTimes(keep_seconds=1.5, renew_seconds=0.3),
     activity_round=0.005,
     activity_pause=0.005,
-    purge_settle=0.1,
     feed=0.02,
 )
 
@@ -85,7 +84,7 @@ class Product:
         await foundation.archive.finish()
         await foundation.search.finish()
         await foundation.sessions.finish()
-        foundation.state.heads.flush()
+        await foundation.named.finish()
         await wait_until(lambda: not foundation.activity.unsaved)
 
     async def reload(self, settings: str) -> None:

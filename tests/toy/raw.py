@@ -6,6 +6,7 @@ It knows HTTP/1.1 framing only, so that no library hides or adds anything.
 
 import asyncio
 import socket
+import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -158,10 +159,14 @@ class RawUpstream:
     reads_bodies: bool = True
     connections: int = 0
     port: int = 0
+    # Of a server that speaks TLS.
+    tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
         self._writers: set[asyncio.StreamWriter] = set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_READ_BYTES)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, limit=_READ_BYTES, ssl=self.tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -180,7 +185,7 @@ class RawUpstream:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

@@ -21,6 +21,7 @@ import aiohttp
 import yaml
 
 from tests.toy.agent import Session, Shape, Style, make_session
+from tests.toy.certificates import make_certificates
 from tests.toy.chat import CHAT
 from tests.toy.checks import read_headers
 from tests.toy.delivery import Delivery, RawAnswer
@@ -29,6 +30,7 @@ from tests.toy.house import ADMIN_TOKEN, House
 from tests.toy.material import make_prose
 from tests.toy.messages import Messages
 from tests.toy.product import Product, command, serve, serve_process
+from tests.toy.raw import RawUpstream, ask, render_request
 from tests.toy.reply import Reply
 from tests.toy.responses import Responses
 from tests.toy.running import Run, wait_until
@@ -497,6 +499,29 @@ async def read_log(stage: Stage) -> Shown:
     }
 
 
+async def reach_by_tls(stage: Stage) -> Shown:
+    """An upstream with an authority of its own. play: asks, whether it wants a certificate."""
+    certificates = await asyncio.to_thread(make_certificates, stage.folder)
+    await asyncio.to_thread(certificates.join_client)
+    async with RawUpstream(tls=certificates.make_server_context(asks=stage.play.get("asks", False))) as there:
+        stage.settings["upstreams"]["default"]["base_url"] = there.base_url
+        async with serve(stage.yaml) as product:
+            got = await ask(product.port, render_request("/v1/other", b"{}"))
+    return {"status": got.status}
+
+
+async def reach_by_proxy(stage: Stage) -> Shown:
+    """An upstream that only the proxy at <PROXY> reaches."""
+    async with RawUpstream() as proxy:
+        upstream = stage.settings["upstreams"]["default"]
+        if "proxy" in upstream:
+            upstream["proxy"] = upstream["proxy"].replace("<PROXY>", f"127.0.0.1:{proxy.port}")
+        upstream["base_url"] = "http://model.invalid/v1"
+        async with serve(stage.yaml) as product:
+            got = await ask(product.port, render_request("/v1/other", b"{}"))
+    return {"status": got.status}
+
+
 SCENES: dict[str, Scene] = {
     "session": play_session,
     "models": ask_for_models,
@@ -510,5 +535,7 @@ SCENES: dict[str, Scene] = {
     "named": name_responses,
     "again": start_again,
     "full port": connect_in_vain,
+    "tls": reach_by_tls,
+    "proxy": reach_by_proxy,
     "log": read_log,
 }

@@ -3,27 +3,36 @@
     server = ToyServer()
     one, other = server.connect(), server.connect()  # one for each process
 
-Every operation of a connection waits for at least one round of the event loop, as a network would, and queued
-writes are seen by the other connections later. `server.pause` may be another wait, for drawn interleavings.
+Every operation of a connection that waits does so for at least one round of the event loop, as a network
+would, and queued writes are seen by the other connections later.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.store import StoreError
-from gateway.store.keys import find_tag
-from gateway.store.leases import Held, Lease
-from gateway.store.news import Listener
-from gateway.store.record import check_key
+from gateway.store.interface import (
+    LATEST,
+    SOON,
+    Found,
+    HeldLease,
+    Key,
+    Lease,
+    ListedRecord,
+    Listener,
+    Lookup,
+    Unknown,
+    Unusable,
+)
 
 
 class _Record(NamedTuple):
     value: bytes
     ends: float
+    group: str
 
 
 class _Write(NamedTuple):
@@ -39,24 +48,24 @@ class _Holding:
     ends: float
 
 
-async def _next_round() -> None:
-    await asyncio.sleep(0)
+_LeaseName = tuple[str, str]
 
 
 class ToyServer:
     """clock: of records and leases. A wait for a lease takes real time."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_shared: bool = True) -> None:
         self.clock = clock
-        self.pause: Callable[[], Awaitable[None]] = _next_round
-        self.records: dict[str, _Record] = {}
-        self.holdings: dict[str, _Holding] = {}
+        self.is_shared = is_shared
+        self.records: dict[Key, _Record] = {}
+        self.holdings: dict[_LeaseName, _Holding] = {}
+        self.counts: dict[tuple[str, str], float] = {}
         self.connections: list[SharedStore] = []
         # What tests look at.
         self.claims = 0
         self.renewals = 0
         self.fence = 0
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._waiting: dict[_LeaseName, set[asyncio.Event]] = {}
 
     def connect(self) -> "SharedStore":
         """A store for one process. It has to be opened."""
@@ -77,11 +86,11 @@ class ToyServer:
             self.fence += 1
             holding.fence = self.fence
 
-    def find_holding(self, key: str) -> _Holding | None:
+    def find_holding(self, key: _LeaseName) -> _Holding | None:
         holding = self.holdings.get(key)
         return holding if holding is not None and holding.ends > self.clock() else None
 
-    def find_record(self, key: str) -> _Record | None:
+    def find_record(self, key: Key) -> _Record | None:
         record = self.records.get(key)
         return record if record is not None and record.ends > self.clock() else None
 
@@ -89,7 +98,7 @@ class ToyServer:
         """How many connections wait for a lease."""
         return sum(map(len, self._waiting.values()))
 
-    async def wait_for(self, key: str, seconds: float) -> None:
+    async def wait_for(self, key: _LeaseName, seconds: float) -> None:
         event = asyncio.Event()
         waiting = self._waiting.setdefault(key, set())
         waiting.add(event)
@@ -100,7 +109,7 @@ class ToyServer:
         finally:
             waiting.discard(event)
 
-    def wake(self, key: str) -> None:
+    def wake(self, key: _LeaseName) -> None:
         for event in self._waiting.get(key, ()):
             event.set()
 
@@ -108,20 +117,22 @@ class ToyServer:
 class SharedStore:
     """What one process sees of the server."""
 
-    is_shared = True
-
     def __init__(self, server: ToyServer) -> None:
         self.server = server
-        self.leases = SharedLeases(self)
-        self.news = SharedNews(server, self)
         # Round trips so far, and those that only read.
         self.trips = 0
         self.reads = 0
         self.is_cut = False
+        # Whether it refuses what is to be durable.
+        self.is_full = False
+        self.listeners: list[Listener] = []
         self._is_open = False
         # In the order in which they were queued.
-        self._queued: dict[str, _Write] = {}
-        self._flushing: asyncio.Task[None] | None = None
+        self._queued: dict[Key, _Write] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        return self.server.is_shared
 
     async def open(self) -> None:
         self._is_open = True
@@ -141,202 +152,188 @@ class SharedStore:
     async def mend(self) -> None:
         """It can be reached again. What was announced meanwhile is lost."""
         self.is_cut = False
-        self.news.generation += 1
+        for listener in self.listeners:
+            listener.on_gap()
         await self.trip()
         self.flush()
 
     async def trip(self) -> None:
         self.trips += 1
-        await self.server.pause()
+        await asyncio.sleep(0)
+
+    def list_names(self, kind: str = "") -> list[str]:
+        """What is stored or queued, of all kinds without one."""
+        self.flush()
+        keys = [key for key in self.server.records if self.server.find_record(key) is not None]
+        return sorted(key.name for key in keys if kind in ("", key.kind))
+
+    def _check(self) -> None:
+        if self.is_cut:
+            raise Unknown("the toy is away")
 
     # Reads
 
-    async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
-        return (await self.read_groups([keys]))[0]
-
-    async def read_groups(self, groups: Sequence[Sequence[str]]) -> list[tuple[str, bytes] | None]:
-        await self._read()
-        return [self._find_first(keys) for keys in groups]
-
-    async def read(self, key: str) -> bytes | None:
-        await self._read(key)
-        return self._find(key)
-
-    async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
-        await self._read(prefix)
-        keys = {key for key in [*self.server.records, *self._queued] if key.startswith(prefix)}
-        found = ((key, self._find(key)) for key in sorted(keys))
-        return [(key, value) for key, value in found if value is not None]
-
-    async def _read(self, key: str = "") -> None:
-        """What conversations did is read in the background: no request waits for it."""
-        self.reads += not key.startswith("activity:")
+    async def get(self, tag: str, lookups: Sequence[Lookup], *, wait: float = SOON) -> list[Found | None]:
+        self.reads += 1
         await self.trip()
+        return [self._find_first(tag, lookup) for lookup in lookups]
 
-    def _find_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
-        found = ((key, self._find(key)) for key in keys)
-        return next(((key, value) for key, value in found if value is not None), None)
-
-    def _find(self, key: str) -> bytes | None:
-        if not self._is_open:
-            return None
-        stored = self.server.find_record(key) if not self.is_cut else None
-        queued = self._queued.get(key)
-        if queued is None or (queued.is_new and stored is not None):
-            return stored.value if stored is not None else None
-        record = queued.record
-        return record.value if record is not None and record.ends > self.server.clock() else None
+    def _find_first(self, tag: str, lookup: Lookup) -> Found | None:
+        for name in lookup.names:
+            key = Key(tag, lookup.kind, name)
+            queued = self._queued.get(key)
+            record = queued.record if queued is not None else None
+            if queued is None:
+                self._check()
+                record = self.server.find_record(key)
+            if record is not None:
+                return Found(name, record.value)
+        return None
 
     # Writes
 
-    def write(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        self._queue(key, _Write(self._make_record(value, keep_seconds)))
+    def put(self, key: Key, value: bytes, ttl: float, *, group: str = "", linger: float = 0.0) -> None:
+        self._queue(key, _Write(_Record(value, self.server.clock() + ttl, group)))
 
-    def delete(self, key: str) -> None:
+    def drop(self, key: Key) -> None:
         self._queue(key, _Write(None))
 
-    def keep(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        """Written when the server can be reached, if it has no record by then."""
-        self._queue(key, _Write(self._make_record(value, keep_seconds), is_new=True))
-
-    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        check_key(key)
+    async def put_durable(
+        self,
+        key: Key,
+        value: bytes,
+        ttl: float,
+        *,
+        group: str = "",
+        if_absent: bool = False,
+        lease: Lease | None = None,
+        wait: float = LATEST,
+    ) -> bytes | None:
         await self.trip()
-        self.write_now(key, value, keep_seconds=keep_seconds)
-
-    def write_now(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        """With all that was queued before it."""
-        self._check_reachable()
-        self.write(key, value, keep_seconds=keep_seconds)
+        if not self._is_open:
+            raise Unusable("the toy is closed")
+        if self.is_full:
+            raise Unusable("the toy is full")
+        record, is_new = _Record(value, self.server.clock() + ttl, group), if_absent
+        is_alone = lease is not None and lease.is_alone
+        if self.is_cut:
+            self._queue(key, _Write(record, is_new=is_new or lease is not None))
+            raise Unknown("the toy is away")
         self.flush()
-
-    async def write_new(self, key: str, value: bytes, *, keep_seconds: float) -> bytes:
-        await self.trip()
-        self._check_reachable()
-        known = self._find(key)
+        if lease is not None and not is_alone and self._find_own(lease) is None:
+            return None
+        known = self.server.find_record(key) if is_new or is_alone else None
         if known is None:
-            self.write(key, value, keep_seconds=keep_seconds)
-        self.flush()
-        return value if known is None else known
+            self.server.records[key] = record
+        return value if known is None else known.value
 
-    async def take(self, key: str) -> bytes | None:
+    async def take(self, key: Key, *, wait: float = LATEST) -> bytes | None:
         await self.trip()
-        value = self._find(key)
-        self._queued.pop(key, None)
-        if not self.is_cut:
-            self.server.records.pop(key, None)
-        return value
-
-    async def purge(self, tag: str) -> int:
-        await self.trip()
-        self._check_reachable()
+        self._check()
         self.flush()
-        keys = [key for key in self.server.records if find_tag(key) == tag]
-        for key in keys:
+        record = self.server.find_record(key)
+        self.server.records.pop(key, None)
+        return record.value if record is not None else None
+
+    async def delete(self, tag: str, group: str | None = None) -> int:
+        await self.trip()
+        self._check()
+        for store in self.server.connections:
+            store.forget(tag, group)
+        gone = [
+            key
+            for key, record in self.server.records.items()
+            if key.tag == tag and group in (None, record.group)
+        ]
+        for key in gone:
             del self.server.records[key]
-        return len(keys)
+        return len(gone)
 
-    def _make_record(self, value: bytes, keep_seconds: float) -> _Record:
-        return _Record(value, self.server.clock() + keep_seconds)
+    def forget(self, tag: str, group: str | None) -> None:
+        for key, write in list(self._queued.items()):
+            if key.tag == tag and (group is None or (write.record and write.record.group == group)):
+                del self._queued[key]
+        for listener in self.listeners:
+            listener.on_purged(tag, group)
 
-    def _check_reachable(self) -> None:
-        if self.is_cut or not self._is_open:
-            raise StoreError("the toy store cannot be reached")
+    def flush(self) -> None:
+        """What is queued is with the server."""
+        if self.is_cut:
+            return
+        for key, write in self._queued.items():
+            if write.record is None:
+                self.server.records.pop(key, None)
+            elif not (write.is_new and self.server.find_record(key) is not None):
+                self.server.records[key] = write.record
+        self._queued.clear()
 
-    def _queue(self, key: str, write: _Write) -> None:
-        check_key(key)
+    def _queue(self, key: Key, write: _Write) -> None:
         if not self._is_open:
             return
         self._queued.pop(key, None)
         self._queued[key] = write
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
+        asyncio.get_running_loop().call_soon(self.flush)
 
-    async def _flush_soon(self) -> None:
+    # Leases
+
+    async def claim(self, tag: str, name: str, *, ttl: float, wait: float = LATEST) -> Lease | HeldLease:
         await self.trip()
-        if not self.is_cut:
-            self.flush()
-
-    def flush(self) -> None:
-        records = self.server.records
-        for key, write in self._queued.items():
-            if write.is_new and self.server.find_record(key) is not None:
-                continue
-            if write.record is None:
-                records.pop(key, None)
-            else:
-                records[key] = write.record
-        self._queued.clear()
-
-
-class SharedLeases:
-    def __init__(self, store: SharedStore) -> None:
-        self._store = store
-        self._server = store.server
-
-    async def claim(self, key: str, rivals: Sequence[str], *, keep_seconds: float) -> Lease | Held:
-        await self._store.trip()
-        server = self._server
-        if self._store.is_cut:
-            return Lease(key, 0)
+        server = self.server
         server.claims += 1
-        for each in (key, *rivals):
-            holding = server.find_holding(each)
-            if holding is not None:
-                return Held(each, holding.fence, holding.ends - server.clock())
+        if self.is_cut:
+            return Lease(tag, name, 0)
+        holding = server.find_holding((tag, name))
+        if holding is not None:
+            return HeldLease(tag, name, holding.fence, holding.ends - server.clock())
         server.fence += 1
-        server.holdings[key] = _Holding(server.fence, server.clock() + keep_seconds)
-        return Lease(key, server.fence)
+        server.holdings[tag, name] = _Holding(server.fence, server.clock() + ttl)
+        return Lease(tag, name, server.fence)
 
-    async def renew(self, lease: Lease, *, keep_seconds: float) -> bool:
-        await self._store.trip()
-        if self._is_alone(lease):
+    async def renew(self, lease: Lease, *, ttl: float) -> bool:
+        await self.trip()
+        if self.is_cut or lease.is_alone:
             return True
-        self._server.renewals += 1
+        self.server.renewals += 1
         holding = self._find_own(lease)
         if holding is not None:
-            holding.ends = self._server.clock() + keep_seconds
+            holding.ends = self.server.clock() + ttl
         return holding is not None
 
-    async def write(self, lease: Lease, key: str, value: bytes, *, keep_seconds: float) -> bool:
-        await self._store.trip()
-        if self._is_alone(lease):
-            self._store.keep(key, value, keep_seconds=keep_seconds)
-            return True
-        if self._find_own(lease) is None:
-            return False
-        self._store.write_now(key, value, keep_seconds=keep_seconds)
-        return True
+    def release(self, lease: Lease) -> None:
+        if not self.is_cut and self._find_own(lease) is not None:
+            self.flush()
+            del self.server.holdings[lease.tag, lease.name]
+            self.server.wake((lease.tag, lease.name))
 
-    async def release(self, lease: Lease) -> None:
-        await self._store.trip()
-        if not self._is_alone(lease) and self._find_own(lease) is not None:
-            del self._server.holdings[lease.key]
-            self._server.wake(lease.key)
-
-    async def wait(self, held: Held) -> None:
-        await self._store.trip()
-        holding = self._server.find_holding(held.key)
-        if holding is not None and holding.fence == held.fence and not self._store.is_cut:
-            await self._server.wait_for(held.key, holding.ends - self._server.clock())
-
-    def _is_alone(self, lease: Lease) -> bool:
-        return self._store.is_cut or not lease.fence
+    async def until_free(self, held: HeldLease) -> None:
+        await self.trip()
+        holding = self.server.find_holding((held.tag, held.name))
+        if holding is not None and holding.fence == held.fence and not self.is_cut:
+            await self.server.wait_for((held.tag, held.name), holding.ends - self.server.clock())
 
     def _find_own(self, lease: Lease) -> _Holding | None:
-        holding = self._server.find_holding(lease.key)
+        holding = self.server.find_holding((lease.tag, lease.name))
         return holding if holding is not None and holding.fence == lease.fence else None
 
+    # Counters, whose windows never pass
 
-class SharedNews:
-    def __init__(self, server: ToyServer, store: SharedStore) -> None:
-        self.generation = 0
-        self.listeners: list[Listener] = []
-        self._server = server
-        self._store = store
+    async def count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
+        used = self.server.counts.get((tag, name), 0.0)
+        if cost > 0 and used + cost > most:
+            return window
+        self.server.counts[tag, name] = used + cost
+        return 0.0
 
-    def announce(self, tag: str, text: str) -> None:
-        if not self._store.is_cut:
+    async def hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
+        return True
+
+    def let_go(self, tag: str, name: str, member: str) -> None:
+        return
+
+    # News
+
+    def publish(self, tag: str, text: str) -> None:
+        if not self.is_cut:
             asyncio.get_running_loop().call_soon(self._tell, tag, text)
 
     def subscribe(self, listener: Listener) -> None:
@@ -344,8 +341,24 @@ class SharedNews:
 
     def _tell(self, tag: str, text: str) -> None:
         """What was queued before is seen by the others before they hear of it."""
-        self._store.flush()
-        for other in self._server.connections:
-            if other is not self._store and not other.is_cut:
-                for listener in other.news.listeners:
-                    listener(tag, text)
+        self.flush()
+        for other in self.server.connections:
+            if other is not self and not other.is_cut:
+                for listener in other.listeners:
+                    listener.on_news(tag, text)
+
+    # The name hides the builtin one from here on.
+
+    async def list(
+        self, kind: str, tag: str | None = None, group: str | None = None, *, wait: float = LATEST
+    ) -> list[ListedRecord]:
+        self.reads += 1
+        await self.trip()
+        self._check()
+        self.flush()
+        return [
+            ListedRecord(key, record.group, record.value)
+            for key, record in self.server.records.items()
+            if key.kind == kind and tag in (None, key.tag) and group in (None, record.group)
+            if self.server.find_record(key) is not None
+        ]

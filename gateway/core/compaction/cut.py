@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from gateway.core.history.conversation import Conversation, find_replaceable_start, is_boundary
+from gateway.core.history.conversation import (
+    Conversation,
+    find_open_group,
+    find_replaceable_start,
+    is_boundary,
+)
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.policy import Keep
@@ -22,6 +27,9 @@ NEEDED_SHARE: Final = 0.02
 SMALLER_SHARE: Final = 0.9
 # The summary gives way last, and keeps at least this share of the window.
 _SMALLEST_SHARE: Final = 0.02
+# Compactions of one chain that are made at the same time are for requests a few turns apart, and so are their
+# cuts. A conversation of 100,000 messages must not ask the store about each of them.
+_REACH: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,3 +173,25 @@ def _shrink_tail(
         kept -= tokens[position]
         position += 1
     return position
+
+
+def name_branch(conversation: Conversation, cut: Cut) -> str:
+    """Under which its compactions exclude one another, whatever they cover: what they build on, or where they
+    begin.
+    """
+    if cut.base is not None:
+        return cut.base.key
+    known_from = conversation.trim.known_from if conversation.trim is not None else 0
+    return conversation.chain[min(max(cut.start + 1, known_from), cut.covers)].hex()
+
+
+def list_newer_keys(conversation: Conversation, cut: Cut) -> list[str]:
+    """Where a pivot may have been made meanwhile that makes the cut needless, the last one first.
+
+    It covers more than the cut builds on, and the conversation can use it: it ends before the open group, or
+    where the cut does.
+    """
+    known_from = conversation.trim.known_from if conversation.trim is not None else 0
+    first = max(cut.start + 1, cut.covers - _REACH, known_from)
+    last = min(max(cut.covers, find_open_group(conversation)), cut.covers + _REACH)
+    return [conversation.chain[at].hex() for at in range(last, first - 1, -1)]

@@ -124,6 +124,8 @@ class Batch:
     saved_tokens: int
     # Its marks cut messages in the middle that the upstream has refused as too long.
     is_cut: bool = False
+    # The id of the conversation in which it was made.
+    conversation: str = ""
 
 
 def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:

@@ -64,6 +64,8 @@ class Recall:
     # Only for the kind `tool`.
     reply: ReplyMark | None = None
     created_seconds: float
+    # The id of the conversation in which it was made.
+    conversation: str = ""
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.sizing.usage import Usage
-from gateway.downstream.request_note import RequestNote
+from gateway.http.request_note import RequestNote
 from gateway.reporting.metrics import definitions, gauges
 from gateway.reporting.metrics.collector import PlainCollector
 from gateway.reporting.metrics.counters import RareCounters

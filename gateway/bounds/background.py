@@ -1,0 +1,207 @@
+"""Work behind the requests: how much of it is under way at once, and jobs that are done one after the other.
+
+Knows nothing of what the work is.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+from gateway.bounds.lanes import FairQueue
+
+J = TypeVar("J")
+
+log = logging.getLogger("gateway.backlog")
+
+# Background work never takes more than this share of the places, as it may hold them for a minute. The rest
+# is free for work that a client waits for.
+_BACKGROUND_SHARE: Final = 0.75
+# So many times as much may wait in the background as may be under way. What does not fit is not worth waiting
+# for: the next response of its conversation asks again.
+_WAITING_SHARE: Final = 4
+# A disk or an upstream that hangs must not keep the end of the process, or a purge, waiting for ever.
+_FINISH_SECONDS: Final = 30.0
+
+
+class Slots:
+    """Limits how much work is under way at once, in all and for each owner; the rest waits for its turn.
+
+    Work that a client waits for goes before work in the background, and some places are kept for it. Among
+    work of one kind the owners take turns. Used on one event loop.
+    """
+
+    def __init__(self, most: int, most_per_owner: int) -> None:
+        self._most = most
+        self._most_per_owner = most_per_owner
+        # How many places each owner has taken.
+        self._taken: Counter[str] = Counter()
+        self._awaited: FairQueue[Place] = FairQueue()
+        self._background: FairQueue[Place] = FairQueue()
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._awaited) + len(self._background)
+
+    def is_crowded(self, owner: str) -> bool:
+        """Whether so much waits in the background that this owner should not add to it."""
+        waiting = self._background
+        return (
+            len(waiting) >= _WAITING_SHARE * self._most
+            or waiting.count(owner) >= _WAITING_SHARE * self._most_per_owner
+        )
+
+    def place(self, owner: str, *, is_awaited: bool) -> "Place":
+        """For one piece of work. is_awaited: whether a client waits for it."""
+        return Place(self, owner, is_awaited=is_awaited)
+
+    async def enter(self, place: "Place") -> None:
+        """Waits for a free place."""
+        place.entry = asyncio.get_running_loop().create_future()
+        self._queue_of(place).put(place.owner, place)
+        self._let_in()
+        try:
+            await place.entry
+        except asyncio.CancelledError:
+            self._queue_of(place).drop(place.owner, place)
+            if not place.entry.cancelled():
+                self.leave(place)
+            raise
+
+    def leave(self, place: "Place") -> None:
+        self._taken[place.owner] -= 1
+        if not self._taken[place.owner]:
+            del self._taken[place.owner]
+        self._let_in()
+
+    def hurry(self, place: "Place") -> None:
+        """A client waits for it from now on."""
+        if not place.is_awaited:
+            is_waiting = self._background.drop(place.owner, place)
+            place.is_awaited = True
+            if is_waiting:
+                self._awaited.put(place.owner, place)
+                self._let_in()
+
+    def _queue_of(self, place: "Place") -> "FairQueue[Place]":
+        return self._awaited if place.is_awaited else self._background
+
+    def _let_in(self) -> None:
+        self._take_from(self._awaited, self._most, self._most_per_owner)
+        self._take_from(
+            self._background,
+            max(1, int(self._most * _BACKGROUND_SHARE)),
+            max(1, int(self._most_per_owner * _BACKGROUND_SHARE)),
+        )
+
+    def _take_from(self, queue: "FairQueue[Place]", most: int, most_per_owner: int) -> None:
+        while self.taken < most:
+            full = {owner for owner, taken in self._taken.items() if taken >= most_per_owner}
+            place = queue.take(full)
+            if place is None:
+                return
+            # A cancelled one has not left the queue yet.
+            if not place.entry.done():
+                self._taken[place.owner] += 1
+                place.entry.set_result(None)
+
+
+class Place:
+    """Is entered as a context: the work runs inside."""
+
+    # Done once the work may begin.
+    entry: asyncio.Future[None]
+
+    def __init__(self, slots: Slots, owner: str, *, is_awaited: bool) -> None:
+        self.owner = owner
+        self.is_awaited = is_awaited
+        self._slots = slots
+
+    def hurry(self) -> None:
+        """A client waits for the work from now on."""
+        self._slots.hurry(self)
+
+    async def __aenter__(self) -> Self:
+        await self._slots.enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._slots.leave(self)
+
+
+class WorkQueue(Generic[J]):
+    """Jobs of one kind, done one after the other in their order, and bounded in bytes. Adding one is a plain
+    call that never waits. A queue belongs to one event loop.
+    """
+
+    def __init__(self, work: Callable[[J], Awaitable[None]], max_bytes: int) -> None:
+        """work: does one job. max_bytes: of waiting jobs; a single job may be larger."""
+        self._work = work
+        self._max_bytes = max_bytes
+        # Jobs with their bytes, and those who wait until all before them is done.
+        self._jobs: deque[tuple[J, int] | asyncio.Future[None]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self.waiting_bytes = 0
+
+    def put(self, job: J, weight_bytes: int) -> bool:
+        """False if there is no room."""
+        if self.waiting_bytes and self.waiting_bytes + weight_bytes > self._max_bytes:
+            return False
+        self.waiting_bytes += weight_bytes
+        self._add((job, weight_bytes))
+        return True
+
+    def drop_where(self, is_dropped: Callable[[J], bool]) -> None:
+        """Jobs that wait are not done. One that has begun goes on."""
+        kept: deque[tuple[J, int] | asyncio.Future[None]] = deque()
+        for job in self._jobs:
+            if isinstance(job, asyncio.Future) or not is_dropped(job[0]):
+                kept.append(job)
+            else:
+                self.waiting_bytes -= job[1]
+        self._jobs = kept
+
+    async def finish(self, seconds: float = _FINISH_SECONDS) -> None:
+        """Returns once everything is done that waits now, or after so many seconds."""
+        if self._task is None:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._add(done)
+        await asyncio.wait((done,), timeout=seconds)
+
+    def _add(self, job: "tuple[J, int] | asyncio.Future[None]") -> None:
+        self._jobs.append(job)
+        if self._task is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._finished)
+
+    async def _run(self) -> None:
+        while self._jobs:
+            job = self._jobs.popleft()
+            if isinstance(job, asyncio.Future):
+                job.set_result(None)
+                continue
+            try:
+                await self._work(job[0])
+            finally:
+                self.waiting_bytes -= job[1]
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        """A job that failed is dropped; the others go on."""
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            log.error("background job failed: %s", type(error).__name__, exc_info=error)
+        if self._jobs:
+            self._begin()

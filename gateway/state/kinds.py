@@ -1,0 +1,95 @@
+"""The kinds of records about conversations, and those of their records that are not `core`'s."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.compaction.manual import Compacted
+from gateway.core.history.cleared_results import ResultHashesRecord
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.history.recall import Recall
+from gateway.core.history.trimmed import HistoryEnd
+from gateway.core.history.versions import VersionsRecord
+from gateway.core.limits.learned import Learned
+from gateway.core.sizing.estimate import Calibration
+from gateway.state.records import K, Kind, Records
+from gateway.store.interface import Store
+
+# In a store of one process only the newest head of a conversation is written: a lost one costs an estimate.
+# Other processes need heads for the very next request.
+_LINGER_ALONE_SECONDS: Final = 2.0
+_LINGER_SHARED_SECONDS: Final = 0.0
+# Those who wait for a leader look at once when it is done.
+_FAILURE_SECONDS: Final = 60.0
+# Limits that errors of upstreams have told.
+LEARNED: Final = "learned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """A compaction that is due. It is saved before the work begins and deleted when the work is done.
+
+    key: chain of the request after whose response it was decided. auto: false if a person asked for it.
+    instructions: what that person wants kept in mind. conversation: its id.
+    """
+
+    owner: str
+    key: str
+    length: int
+    auto: bool
+    reason: str
+    created_seconds: float
+    instructions: str = ""
+    conversation: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedCompaction:
+    """A compaction that came to nothing. fence: of the lease of the process that made it."""
+
+    fence: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateRecords:
+    """All kinds on one store. The group of each record is its conversation; none if several share it."""
+
+    heads: Records[Head]
+    pivots: Records[Pivot]
+    batches: Records[Batch]
+    recalls: Records[Recall]
+    result_hashes: Records[ResultHashesRecord]
+    markers: Records[Marker]
+    commands: Records[Compacted]
+    failures: Records[FailedCompaction]
+    histories: Records[HistoryEnd]
+    versions: Records[VersionsRecord]
+    learned: Records[Learned]
+    calibrations: Records[Calibration]
+    # The upstream gave the name, of which this is a hash, to this tenant.
+    owned: Records[bool]
+
+
+def make_state_records(store: Store, keep_seconds: float) -> StateRecords:
+    """keep_seconds: `retention.days`."""
+
+    def make(name: str, record: type[K], seconds: float = keep_seconds, linger: float = 0.0) -> Records[K]:
+        return Records(store, Kind(name=name, type=record, keep_seconds=seconds, linger=linger))
+
+    linger = _LINGER_SHARED_SECONDS if store.is_shared else _LINGER_ALONE_SECONDS
+    return StateRecords(
+        heads=make("head", Head, linger=linger),
+        pivots=make("pivot", Pivot),
+        batches=make("batch", Batch),
+        recalls=make("recall", Recall),
+        result_hashes=make("outline", ResultHashesRecord),
+        markers=make("marker", Marker),
+        commands=make("command", Compacted),
+        failures=make("failure", FailedCompaction, _FAILURE_SECONDS),
+        histories=make("history", HistoryEnd),
+        versions=make("versions", VersionsRecord),
+        learned=make(LEARNED, Learned),
+        calibrations=make("calibration", Calibration),
+        owned=make("owned", bool),
+    )

@@ -1,0 +1,299 @@
+"""Large values, bounded in bytes: the oldest go first. On disk they lie in diskcache, beside the state; over
+Redis and in memory they are records of the store, and end with their lifetime.
+
+Nothing is ever pickled or unpickled, and no value lies in a file of its own: a purge leaves no byte behind.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import diskcache
+from diskcache.core import DBNAME, MODE_RAW, UNKNOWN
+
+from gateway.store.database import LOCK_SECONDS, Damaged, FileIdentity, translate
+from gateway.store.folder import BLOBS_NAME, DAMAGED, FILE_MODE, FOLDER_MODE
+from gateway.store.interface import LATEST, Key, Lookup, Store, StoreError, Unknown, Unusable, seal, unseal
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+_CLOSE_SECONDS: Final = 5.0
+# No value is so large that diskcache would give it a file.
+_NO_FILES_BYTES: Final = 1 << 60
+
+
+class Blobs(Protocol):
+    """A group is a conversation, as in the store. What is absent may have been dropped for room."""
+
+    async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Those that are there. Raises StoreError: it is not known whether they are."""
+
+    async def put(
+        self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
+    ) -> None:
+        """All of them are kept when this returns. Raises StoreError, then some may be."""
+
+    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
+        """Also what other processes have put. None: of the whole tag, which takes longer. Returns how many
+        values that were.
+        """
+
+    async def close(self) -> None: ...
+
+
+def make_blobs(store: Store, folder: Path | None, name: str, *, max_bytes: int, keep_seconds: float) -> Blobs:
+    """folder: of the store. name: what the values are for. max_bytes: on disk."""
+    if folder is None:
+        return StoredBlobs(store, name, keep_seconds)
+    blobs = DiskBlobs(folder / BLOBS_NAME / name, max_bytes, keep_seconds)
+    store.subscribe(blobs)
+    return blobs
+
+
+class StoredBlobs:
+    def __init__(self, store: Store, kind: str, keep_seconds: float) -> None:
+        self._store = store
+        self._kind = kind
+        self._keep_seconds = keep_seconds
+
+    async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        lookups = [Lookup(self._kind, [f"{group}/{name}"]) for name in names]
+        found = await self._store.get(tag, lookups, wait=LATEST)
+        return {name: each.value for name, each in zip(names, found, strict=True) if each is not None}
+
+    async def put(
+        self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
+    ) -> None:
+        seconds = self._keep_seconds if keep_seconds is None else keep_seconds
+        puts = [
+            self._store.put_durable(Key(tag, self._kind, f"{group}/{name}"), value, seconds, group=group)
+            for name, value in values.items()
+        ]
+        for result in await asyncio.gather(*puts, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
+        """They are records of the store, whose own `delete` has them."""
+        return 0
+
+    async def close(self) -> None: ...
+
+
+class NoBlobs:
+    """For values that memory has already, where the store is in memory, too."""
+
+    async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        return {}
+
+    async def put(
+        self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
+    ) -> None: ...
+
+    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
+        return 0
+
+    async def close(self) -> None: ...
+
+
+class DiskBlobs:
+    """Also a listener of the store: what a process has put that did not know of a purge goes as well."""
+
+    def __init__(self, folder: Path, max_bytes: int, keep_seconds: float) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._keep_seconds = keep_seconds
+        self._thread = ThreadPoolExecutor(1, "store-blobs")
+        self._cache: diskcache.Cache | None = None
+        self._identity: FileIdentity | None = None
+        self._is_closed = False
+        self._evictions: set[asyncio.Task[None]] = set()
+
+    async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        def get(cache: diskcache.Cache) -> dict[str, bytes]:
+            found: dict[str, bytes] = {}
+            for name in names:
+                sealed = cache.get(_join(tag, group, name))
+                value = unseal(Key(tag, group, name), sealed) if isinstance(sealed, bytes) else None
+                if value is not None:
+                    found[name] = value
+            return found
+
+        return await self._call(get)
+
+    async def put(
+        self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
+    ) -> None:
+        seconds = self._keep_seconds if keep_seconds is None else keep_seconds
+
+        def put(cache: diskcache.Cache) -> None:
+            for name, value in values.items():
+                sealed = seal(Key(tag, group, name), value)
+                cache.set(_join(tag, group, name), sealed, expire=seconds, tag=_join(tag, group))
+
+        await self._call(put)
+
+    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
+        def delete(cache: diskcache.Cache) -> int:
+            found = groups if groups is not None else _list_groups(cache, tag)
+            count: int = sum(cache.evict(_join(tag, each)) for each in found)
+            _empty_log(Path(cache.directory) / DBNAME)
+            return count
+
+        return await self._call(delete)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        closing_ = asyncio.wrap_future(self._thread.submit(self._close_cache))
+        await asyncio.wait({closing_}, timeout=_CLOSE_SECONDS)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def on_news(self, tag: str, text: str) -> None: ...
+
+    def on_gap(self) -> None: ...
+
+    def on_purged(self, tag: str, group: str | None) -> None:
+        if self._is_closed:
+            return
+        task = asyncio.create_task(self._evict(tag, group))
+        self._evictions.add(task)
+        task.add_done_callback(self._evictions.discard)
+
+    async def _evict(self, tag: str, group: str | None) -> None:
+        try:
+            await self.delete(tag, None if group is None else [group])
+        except StoreError as error:
+            _log.warning("store %s: what was purged is not removed from it: %s", self._folder, error)
+
+    async def _call(self, call: Callable[[diskcache.Cache], _Result]) -> _Result:
+        if self._is_closed:
+            raise Unusable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, call)
+
+    def _work(self, call: Callable[[diskcache.Cache], _Result]) -> _Result:
+        """In the thread. A damaged folder is set aside, and the call is made again on an empty one."""
+        try:
+            with _mapped_errors():
+                return call(self._open())
+        except Damaged as error:
+            self._set_aside(str(error))
+        with _mapped_errors():
+            return call(self._open())
+
+    def _open(self) -> diskcache.Cache:
+        if self._cache is not None and self._identity == self._find_identity():
+            return self._cache
+        self._close_cache()
+        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        for folder in (self._folder, self._folder.parent):
+            folder.chmod(FOLDER_MODE)
+        # sqlite gives its log the mode of the database, so that must exist before diskcache makes it.
+        with suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            os.close(os.open(self._folder / DBNAME, flags, FILE_MODE))
+        self._cache = diskcache.Cache(
+            str(self._folder),
+            timeout=LOCK_SECONDS,
+            disk=_BytesDisk,
+            disk_min_file_size=_NO_FILES_BYTES,
+            size_limit=self._max_bytes,
+            eviction_policy="least-recently-stored",
+            tag_index=1,
+            sqlite_secure_delete=1,
+            # A file that shrinks under a map ends the process.
+            sqlite_mmap_size=0,
+        )
+        self._identity = self._find_identity()
+        return self._cache
+
+    def _find_identity(self) -> FileIdentity | None:
+        try:
+            status = os.stat(self._folder / DBNAME)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _set_aside(self, reason: str) -> None:
+        self._close_cache()
+        place = f"{self._folder.name}{DAMAGED}{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        place = f"{place}-{secrets.token_hex(2)}"
+        with _mapped_errors():
+            os.rename(self._folder, self._folder.with_name(place))
+        _log.error(
+            "store %s is set aside as %s (%s): it has lost its records and begins anew",
+            self._folder,
+            place,
+            reason,
+        )
+
+    def _close_cache(self) -> None:
+        cache, self._cache, self._identity = self._cache, None, None
+        if cache is not None:
+            with suppress(sqlite3.Error):
+                cache.close()
+
+
+class _BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
+    """Keys are str, values bytes. It reads no other row, and no file."""
+
+    def put(self, key: object) -> tuple[str, bool]:
+        if type(key) is not str:
+            raise TypeError(f"keys are str, not {type(key).__name__}")
+        return key, True
+
+    def get(self, key: object, raw: bool) -> str | None:
+        """None for a key that is not plain text."""
+        return key if type(key) is str and raw else None
+
+    def store(
+        self, value: object, read: bool, key: object = UNKNOWN
+    ) -> tuple[int, int, str | None, bytes | None]:
+        """Size of the file, mode, file name and value of the row."""
+        if type(value) is not bytes or read:
+            raise TypeError(f"values are bytes, not {type(value).__name__}")
+        return 0, MODE_RAW, None, value
+
+    def fetch(self, mode: object, filename: object, value: object, read: bool) -> bytes:
+        """Empty for a row that `store` does not write."""
+        return value if mode == MODE_RAW and type(value) is bytes and not read else b""
+
+    def remove(self, file_path: object) -> None:
+        """A row of ours has no file, and the name that another row gives may lead anywhere."""
+
+
+@contextmanager
+def _mapped_errors() -> Iterator[None]:
+    try:
+        yield
+    except diskcache.Timeout as error:
+        # It stands for any failure of BEGIN.
+        cause = error.__context__
+        if isinstance(cause, sqlite3.Error):
+            raise translate(cause) from error
+        raise Unknown("another process has locked the database") from error
+    except (sqlite3.Error, OSError) as error:
+        raise translate(error) from error
+
+
+def _join(*parts: str) -> str:
+    return "/".join(parts)
+
+
+def _list_groups(cache: diskcache.Cache, tag: str) -> set[str]:
+    keys = (key for key in cache.iterkeys() if key is not None and key.startswith(f"{tag}/"))
+    return {key.split("/")[1] for key in keys}
+
+
+def _empty_log(database: Path) -> None:
+    """No byte of what is deleted is left in the log."""
+    with closing(sqlite3.connect(database, timeout=LOCK_SECONDS)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

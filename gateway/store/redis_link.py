@@ -1,0 +1,562 @@
+"""The way to a Redis server: everything that is asked within a tick is one pipeline, at most three under way.
+
+There is no breaker. Patience counts from when the silence of the server began, so a silent server costs one
+wait and not one for each request; and a late reply is still read. Knows nothing of records.
+"""
+
+import asyncio
+import hashlib
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from gateway.store.interface import SOON, StoreRefused, Unknown, Unusable
+from gateway.store.redis_address import Address
+
+_log = logging.getLogger("gateway.store.redis")
+
+# Pipelines under way, each on a connection of its own. What is asked meanwhile goes together.
+_LANES: Final = 3
+_PIPELINE_CALLS: Final = 256
+_PIPELINE_BYTES: Final = 1 << 20
+# What is sent within the time of a small round trip; more gets more time.
+_BYTES_PER_TIMEOUT: Final = 512 << 10
+# Connecting takes several round trips, and TLS more. Only the start of the gateway waits for it.
+_CONNECT_SECONDS: Final = 1.0
+# A reply that is later than this will not come: the other end of the connection is gone.
+_LOST_SECONDS: Final = 10.0
+# Whether the server is there, and still holds its records, is asked so often; and so often while it is away.
+_BEAT_SECONDS, _PROBE_SECONDS = 1.0, 0.02
+_PAUSES_SECONDS: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+# Of a wait. A slice that this process was too busy for counts once, however long it was: its replies lie
+# there unread, which must not look like a slow server.
+_SLICES: Final = 5
+# The part of a wait that is left to one who asks a server that was silent for long, but may have answered
+# while this process was busy.
+_LEAST_PATIENCE: Final = 0.05
+# Closing a connection takes less.
+_CANCEL_SECONDS: Final = 1.0
+# The server is asked for a sign of life so often on the connection for news; without any it is lost.
+_PING_SECONDS: Final = 1.0
+_SILENT_PINGS: Final = 3
+
+Argument = str | bytes | int
+# What a server answers; a refusal is a value, because one call of many may fail.
+ServerReply = Any
+
+
+class RefusalKind(Enum):
+    """The value is for the log. Texts of a server may hold keys, so only the kind is kept."""
+
+    NO_SCRIPT = "it does not know the script"
+    FULL = "its memory is full"
+    CANNOT_SAVE = "it cannot save to its disk, or has too few replicas"
+    READ_ONLY = "it is a read-only replica"
+    NO_PRIMARY = "its primary or its cluster is down"
+    BUSY = "it is busy with a script, or loads its data"
+    NO_LOGIN = "it does not accept user and password"
+    CLUSTER = "it is a node of a cluster"
+    DENIED = "its ACL lacks a permission"
+    OTHER = "it refused a command"
+
+
+# After these no call has a chance on the same connection.
+_ENDING: Final = frozenset(
+    {
+        RefusalKind.READ_ONLY,
+        RefusalKind.NO_PRIMARY,
+        RefusalKind.BUSY,
+        RefusalKind.NO_LOGIN,
+        RefusalKind.CLUSTER,
+    }
+)
+# With these, trying again changes nothing.
+_FINAL: Final = frozenset({RefusalKind.NO_LOGIN, RefusalKind.DENIED, RefusalKind.CLUSTER})
+_CLASSES: Final = (
+    (NoScriptError, RefusalKind.NO_SCRIPT),
+    (OutOfMemoryError, RefusalKind.FULL),
+    (ReadOnlyError, RefusalKind.READ_ONLY),
+    (MasterDownError, RefusalKind.NO_PRIMARY),
+    (ClusterDownError, RefusalKind.NO_PRIMARY),
+    (AskError, RefusalKind.CLUSTER),  # MOVED is one, too
+    (NoPermissionError, RefusalKind.DENIED),
+    (AuthenticationError, RefusalKind.NO_LOGIN),
+    (BusyLoadingError, RefusalKind.BUSY),
+)
+_CODES: Final = {
+    "MISCONF": RefusalKind.CANNOT_SAVE,
+    "NOREPLICAS": RefusalKind.CANNOT_SAVE,
+    "BUSY": RefusalKind.BUSY,
+    "OOM": RefusalKind.FULL,
+    "NOPERM": RefusalKind.DENIED,
+}
+# A server of another kind may send anything; uvloop raises RuntimeError for a socket that was closed.
+FAILURES: Final = (RedisError, OSError, EOFError, ValueError, RuntimeError)
+
+
+def translate(error: RedisError) -> RefusalKind:
+    """By the class that the library gives an error, else by the code that its text begins with."""
+    for known, kind in _CLASSES:
+        if isinstance(error, known):
+            return kind
+    text = str(error)
+    # What a command of a script was refused for.
+    if "ACL failure in script" in text or "The user executing the script" in text:
+        return RefusalKind.DENIED
+    if "non local key in a cluster" in text:
+        return RefusalKind.CLUSTER
+    if "while the cluster is down" in text:
+        return RefusalKind.NO_PRIMARY
+    return _CODES.get(text.partition(" ")[0], RefusalKind.OTHER)
+
+
+@dataclass(frozen=True)
+class LinkFailure:
+    """Why a server cannot be used. is_final: it, or who issued its certificate, has said no."""
+
+    reason: str
+    is_final: bool = False
+
+
+def explain(error: BaseException) -> LinkFailure:
+    """In this order: what the server said · the certificate · the name · the port · all else."""
+    if isinstance(error, RedisError):
+        kind = translate(error)
+        if kind is not RefusalKind.OTHER:
+            return LinkFailure(kind.value, kind in _FINAL)
+        if isinstance(error, ResponseError):
+            return LinkFailure("it refuses the database of this number", is_final=True)
+    for cause in _list_causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return LinkFailure("its TLS certificate is not accepted", is_final=True)
+        if isinstance(cause, ssl.SSLError):
+            return LinkFailure("TLS failed")
+        if isinstance(cause, socket.gaierror):
+            return LinkFailure("its name is not found")
+        if isinstance(cause, ConnectionRefusedError):
+            return LinkFailure("connection refused")
+        if isinstance(cause, TimeoutError):
+            return LinkFailure("it does not answer in time")
+    return LinkFailure("the connection was lost")
+
+
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def make_client(address: Address, *, retries: int = 1) -> Redis:
+    """With one connection. A connection that was closed while it was idle is opened again (`retries`)."""
+    options: dict[str, Any] = {}
+    if address.uses_tls:
+        options = {
+            "ssl": True,
+            "ssl_ca_certs": address.ca_file and str(address.ca_file),
+            "ssl_certfile": address.certificate_file and str(address.certificate_file),
+            "ssl_keyfile": address.key_file and str(address.key_file),
+            "ssl_check_hostname": True,
+        }
+    client = Redis(
+        host=address.host,
+        port=address.port,
+        db=address.database,
+        username=address.user,
+        password=address.password,
+        # The older protocol needs no more rights than AUTH.
+        protocol=2,
+        driver_info=None,
+        max_connections=1,
+        socket_timeout=_LOST_SECONDS,
+        socket_connect_timeout=_CONNECT_SECONDS,
+        # A connection that listens pings on its own account, see `RedisNews`.
+        health_check_interval=30 if retries else 0,
+        retry=Retry(NoBackoff(), retries, supported_errors=(ConnectionError,)),
+        **options,
+    )
+    # Replies as the server gave them.
+    client.response_callbacks.clear()
+    return client
+
+
+@dataclass(frozen=True)
+class Script:
+    text: str
+    # The server names scripts by their SHA-1.
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "digest", digest)
+
+
+@dataclass(eq=False, slots=True)
+class RedisCall:
+    """make: the arguments, when it is sent. script: None for a plain command. is_bulk: goes alone.
+
+    is_wanted: somebody still waits for the reply, or it must reach the server in any case.
+    """
+
+    make: Callable[[], Sequence[Argument]]
+    future: "asyncio.Future[ServerReply]"
+    script: Script | None = None
+    is_bulk: bool = False
+    is_wanted: bool = True
+    is_second_try: bool = False
+    was_in_time: bool = False
+
+    def render(self) -> tuple[Argument, ...]:
+        """A script travels in full if the server does not know it."""
+        arguments = self.make()
+        if self.script is None:
+            return tuple(arguments)
+        first = ("EVAL", self.script.text) if self.is_second_try else ("EVALSHA", self.script.digest)
+        return (*first, 0, *arguments)
+
+
+async def wait_sliced(future: "asyncio.Future[Any]", seconds: float) -> bool:
+    """Whether it was done in time. It goes on in any case."""
+    for _ in range(_SLICES):
+        if future.done():
+            break
+        await asyncio.wait({future}, timeout=seconds / _SLICES)
+    return future.done()
+
+
+class RedisLink:
+    """Open it to see whether the server is there; then ask."""
+
+    def __init__(self, address: Address) -> None:
+        self.shown = address.shown
+        self._address = address
+        self._seconds = address.timeout_ms / 1000
+        self._queue: deque[RedisCall] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._is_waking = False
+        self._in_air = 0
+        # Since when nothing was heard although something was asked.
+        self._silent_since: float | None = None
+        self._away: LinkFailure | None = None
+        self._is_lost = asyncio.Event()
+        self._lost_at = 0.0
+        self._first: asyncio.Future[LinkFailure | None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_away(self) -> bool:
+        return self._away is not None
+
+    async def open(
+        self, make_check: Callable[[], RedisCall], note_check: Callable[[ServerReply], None]
+    ) -> None:
+        """Returns after the first try. Raises StoreRefused if the server refuses this gateway.
+
+        make_check, note_check: what the server is asked from time to time, and the reply.
+        """
+        self._first = asyncio.get_running_loop().create_future()
+        self._tasks = [asyncio.create_task(self._run_lane()) for _ in range(_LANES)]
+        self._tasks.append(asyncio.create_task(self._beat(make_check, note_check)))
+        failure = await self._first
+        if failure is not None and failure.is_final:
+            await self.close()
+            raise StoreRefused(f"store {self.shown} refuses this gateway: {failure.reason}")
+
+    async def close(self) -> None:
+        await _end(self._tasks)
+        while self._queue:
+            self._queue.popleft().future.cancel()
+
+    # Asking
+
+    def send(
+        self, script: Script | None, make: Callable[[], Sequence[Argument]], *, is_bulk: bool = False
+    ) -> RedisCall:
+        """make: is called when the call is sent, and again when it is sent again."""
+        call = RedisCall(make, asyncio.get_running_loop().create_future(), script, is_bulk)
+        self._queue.append(call)
+        self._note_asked()
+        self._wake()
+        return call
+
+    async def ask(self, call: RedisCall, wait: float) -> ServerReply:
+        """Raises Unknown once the server has been silent for so long, and Unusable if it refuses."""
+        try:
+            if not await wait_sliced(call.future, self.find_patience(wait)) or call.future.cancelled():
+                raise Unknown("the store does not answer in time")
+        finally:
+            call.is_wanted = False
+        return take_reply(call)
+
+    def check_patience(self, wait: float) -> None:
+        """Raises Unknown if asking is in vain."""
+        if self.find_patience(wait) <= 0:
+            raise Unknown("the store is away")
+
+    def find_patience(self, wait: float) -> float:
+        """Seconds that one who would wait for so long waits now."""
+        limit = self._seconds if wait <= SOON else max(wait, self._seconds)
+        since = self._silent_since
+        silence = 0.0 if since is None else asyncio.get_running_loop().time() - since
+        if self._away is None:
+            return max(limit - silence, limit * _LEAST_PATIENCE)
+        return 0.0 if limit <= self._seconds else max(0.0, limit - silence)
+
+    def _note_asked(self) -> None:
+        if self._silent_since is None:
+            self._silent_since = asyncio.get_running_loop().time()
+
+    def _note_heard(self) -> None:
+        is_waiting = self._in_air or self._queue
+        self._silent_since = asyncio.get_running_loop().time() if is_waiting else None
+
+    def _wake(self) -> None:
+        while self._queue and self._idle and not self._is_waking:
+            lane = self._idle.popleft()
+            if not lane.done():
+                self._is_waking = True
+                lane.set_result(None)
+
+    # Lanes
+
+    async def _run_lane(self) -> None:
+        client, failures = make_client(self._address), 0
+        try:
+            while True:
+                is_connected = await self._connect(client)
+                while is_connected and await self._fly(client, await self._next_calls()):
+                    failures = 0
+                await client.connection_pool.disconnect()
+                await asyncio.sleep(_PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)])
+                failures += 1
+        finally:
+            await client.aclose()
+
+    async def _connect(self, client: Redis) -> bool:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await client.ping()
+        except FAILURES as error:
+            self._note_away(explain(error))
+            return False
+        return True
+
+    async def _next_calls(self) -> list[RedisCall]:
+        while not self._queue:
+            lane: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(lane)
+            await lane
+            self._is_waking = False
+        calls: list[RedisCall] = []
+        while self._queue and len(calls) < _PIPELINE_CALLS and not (calls and self._queue[0].is_bulk):
+            call = self._queue.popleft()
+            if call.is_wanted:
+                calls.append(call)
+            if call.is_bulk:
+                break
+        self._wake()
+        return calls
+
+    async def _fly(self, client: Redis, calls: list[RedisCall]) -> bool:
+        """False if the connection must be opened again; the calls will be sent again then."""
+        pipeline, size = client.pipeline(transaction=False), 0
+        for at, call in enumerate(calls):
+            if size > _PIPELINE_BYTES:
+                self._send_again(calls[at:])
+                del calls[at:]
+                break
+            command = call.render()
+            size += sum(len(argument) for argument in command if isinstance(argument, bytes))
+            pipeline.execute_command(*command)
+        self._in_air += 1
+        executing = asyncio.ensure_future(pipeline.execute(raise_on_error=False))
+        try:
+            is_in_time = await wait_sliced(executing, self._seconds * (1 + size // _BYTES_PER_TIMEOUT))
+            if not is_in_time:
+                self._note_away(LinkFailure("it does not answer in time"))
+            replies = await executing
+        except FAILURES:
+            self._send_again(calls)
+            return False
+        finally:
+            self._in_air -= 1
+            executing.cancel()
+        self._note_heard()
+        return self._deliver(calls, replies, is_in_time)
+
+    def _deliver(self, calls: Sequence[RedisCall], replies: Sequence[ServerReply], is_in_time: bool) -> bool:
+        again: list[RedisCall] = []
+        ending: RefusalKind | None = None
+        for call, reply in zip(calls, replies, strict=True):
+            kind = translate(reply) if isinstance(reply, RedisError) else None
+            call.was_in_time = is_in_time
+            if kind in _ENDING:
+                ending = kind
+                again.append(call)
+            elif kind is RefusalKind.NO_SCRIPT and not call.is_second_try:
+                call.is_second_try = True
+                again.append(call)
+            elif not call.future.done():
+                call.future.set_result(reply if kind is None else kind)
+        self._send_again(again)
+        if ending is not None:
+            self._note_away(LinkFailure(ending.value, ending in _FINAL))
+        return ending is None
+
+    def _send_again(self, calls: Sequence[RedisCall]) -> None:
+        self._queue.extendleft(reversed(calls))
+        self._wake()
+
+    # Whether it is there
+
+    async def _beat(
+        self, make_check: Callable[[], RedisCall], note_check: Callable[[ServerReply], None]
+    ) -> None:
+        while True:
+            call = make_check()
+            reply = await call.future
+            if isinstance(reply, RefusalKind) and reply is not RefusalKind.CANNOT_SAVE:
+                self._note_away(LinkFailure(reply.value, reply in _FINAL))
+            elif call.was_in_time:
+                note_check(reply)
+                self._note_back()
+            if self._away is not None and not self._away.is_final:
+                await asyncio.sleep(_PROBE_SECONDS)
+                continue
+            self._is_lost.clear()
+            try:
+                async with asyncio.timeout(_BEAT_SECONDS):
+                    await self._is_lost.wait()
+            except TimeoutError:
+                pass
+
+    def _note_away(self, failure: LinkFailure) -> None:
+        if self._first is not None and not self._first.done():
+            self._first.set_result(failure)
+        before, self._away = self._away, failure
+        self._is_lost.set()
+        self._note_asked()
+        if before is None:
+            self._lost_at = asyncio.get_running_loop().time()
+        if failure.is_final and not (before and before.is_final):
+            text = "store %s refuses this gateway (%s): state is in memory only"
+            _log.error(text, self.shown, failure.reason)
+        elif before is None:
+            text = "store %s is away (%s): state is in memory until it is back"
+            _log.warning(text, self.shown, failure.reason)
+        elif before.is_final:
+            self._away = before
+
+    def _note_back(self) -> None:
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+        if self._away is not None:
+            seconds = asyncio.get_running_loop().time() - self._lost_at
+            _log.info("store %s is back after %.1f s", self.shown, seconds)
+        self._away = None
+
+
+async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """The client library may lose a cancellation (in the middle of a TLS handshake), so it is repeated."""
+    while running := {task for task in tasks if not task.done()}:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=_CANCEL_SECONDS)
+
+
+def take_reply(call: RedisCall) -> ServerReply:
+    """Of a call that is done. Raises Unusable if it was refused."""
+    reply = call.future.result()
+    if isinstance(reply, RefusalKind):
+        raise Unusable(reply.value)
+    return reply
+
+
+class RedisNews:
+    """A connection that only listens. What is published while there is none is lost, and `gap` says so."""
+
+    def __init__(
+        self, address: Address, channel: str, *, hear: Callable[[bytes], None], gap: Callable[[], None]
+    ) -> None:
+        self._address = address
+        self._channel = channel
+        self._hear = hear
+        self._gap = gap
+        # Of the last try.
+        self.failure: LinkFailure | None = None
+        self.has_tried = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        await _end([self._task] if self._task is not None else [])
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            client = make_client(self._address, retries=0)
+            pubsub, failures = client.pubsub(), failures + 1
+            try:
+                await self._subscribe(pubsub)
+                failures = 0
+                await self._listen(pubsub)
+            except FAILURES as error:
+                # Whether the server is there is logged where calls are sent.
+                self.failure = explain(error)
+            finally:
+                await pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's own
+                await client.aclose()
+            if failures == 0:
+                self._gap()
+            self.has_tried.set()
+            await asyncio.sleep(_PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)])
+
+    async def _subscribe(self, pubsub: PubSub) -> None:
+        """Raises one of FAILURES."""
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await pubsub.subscribe(self._channel)
+            while (await pubsub.get_message(timeout=_CONNECT_SECONDS)) is None:
+                pass
+        self.failure = None
+        if self.has_tried.is_set():
+            self._gap()
+        self.has_tried.set()
+
+    async def _listen(self, pubsub: PubSub) -> None:
+        """Until it is lost, or silent for too long. Raises one of FAILURES."""
+        silent = 0
+        while silent < _SILENT_PINGS:
+            message = await pubsub.get_message(timeout=_PING_SECONDS)
+            if message is None:
+                silent += 1
+                await pubsub.ping()
+                continue
+            silent = 0
+            if message["type"] == "message" and isinstance(message["data"], bytes):
+                self._hear(message["data"])
