@@ -45,20 +45,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (StoreError, OSError) as error:
-        from gateway.serving.serve import complain
+        from gateway.app.serve import complain
 
         complain(str(error))
         return 1
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from gateway.serving.serve import serve
+    from gateway.app.serve import serve
 
     return serve(options)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from gateway.serving.run import run
+    from gateway.app.run import run
 
     return run(options, os.environ)
 
@@ -149,7 +149,7 @@ def _export(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from gateway.serving.serve import warn
+    from gateway.app.serve import warn
     from gateway.settings import load_settings, render_summary
     from gateway.store.address import make_store
 

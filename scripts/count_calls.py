@@ -25,7 +25,7 @@ import uvloop
 
 import gateway
 from bench.stub import serve
-from gateway.app import start_gateway
+from gateway.app.running import running
 from gateway.settings import load_settings
 
 _OURS: Final = os.path.dirname(gateway.__file__) + os.sep
@@ -198,11 +198,8 @@ async def run(profile: Profile, cases: Sequence[Case]) -> list[tuple[Case, Count
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gateway.yaml"
         path.write_text(_SETTINGS.format(port=upstream_port))
-        running = await start_gateway(load_settings(path, {}, host="127.0.0.1", port=0))
-        try:
-            return await asyncio.to_thread(_count_all, running.port, profile, cases)
-        finally:
-            await running.stop()
+        async with running(load_settings(path, {}, host="127.0.0.1", port=0)) as counted:
+            return await asyncio.to_thread(_count_all, counted.port, profile, cases)
 
 
 def _count_all(port: int, profile: Profile, cases: Sequence[Case]) -> list[tuple[Case, Count]]:

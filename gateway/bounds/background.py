@@ -6,13 +6,14 @@ Knows nothing of what the work is.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from gateway.bounds.lanes import FairQueue
 
 J = TypeVar("J")
+T = TypeVar("T")
 
 log = logging.getLogger("gateway.backlog")
 
@@ -205,3 +206,41 @@ class WorkQueue(Generic[J]):
             log.error("background job failed: %s", type(error).__name__, exc_info=error)
         if self._jobs:
             self._begin()
+
+
+class BackgroundTasks:
+    """What runs behind requests and belongs to none of them. Used on one event loop.
+
+    name: of what runs, for the log.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Runs work in a task that outlives whoever asks for it. Errors are logged."""
+        task = asyncio.get_running_loop().create_task(work, name=self._name)
+        self._tasks.add(task)
+        task.add_done_callback(self._note_end)
+        return task
+
+    async def finish(self) -> None:
+        """Returns once none is left, of those that begin meanwhile, too."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Cancels all, those that begin meanwhile, too."""
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+
+    def _note_end(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed: %s", self._name, type(error).__name__, exc_info=error)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.activity.prices import PriceList, load_price_table, make_price_list
+from gateway.bounds.background import BackgroundTasks
 from gateway.command_line.json_reports import list_rules
 from gateway.command_line.model_money import describe_economy, describe_price, list_price
 from gateway.core.limits.model_limits import Limits
@@ -155,10 +156,10 @@ def _read_learned(settings: Settings) -> list[ListedRecord]:
 
 async def _ask(known: _Knowledge, model: str) -> None:
     async with Client() as client:
-        discovery = Discovery(known.book, client)
+        discovery = Discovery(known.book, client, tasks := BackgroundTasks("model list"))
         for upstream in known.settings.upstreams.values():
             discovery.notice(_NOBODY, upstream, model, ())
-        await discovery.finish()
+        await tasks.finish()
 
 
 def _list_facts(known: _Knowledge, served: ServedModel, limits: Limits) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Records responses and compacts in the background.
 
 This package writes the heads, pivots, mark batches and markers that follow from a response or a compaction.
-Background tasks belong to the app: a client that disconnects neither stops nor loses a summary.
+Background tasks belong to the process: a client that disconnects neither stops nor loses a summary.
 """
 
 import asyncio
@@ -96,23 +96,6 @@ class Compactor:
         self._memory = memory
         self._leadership = Leadership(state, job)
         self.running = job.running
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no background task is left."""
-        return not self._tasks
-
-    async def finish(self) -> None:
-        """Returns once no background task is left, of those that begin meanwhile, too."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def close(self) -> None:
-        """Cancels unfinished work. Its markers stay, so the next request of the chain starts it again."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Responses
 
@@ -365,13 +348,12 @@ class Compactor:
     # Background tasks
 
     def spawn(self, work: Coroutine[Any, Any, T], share: Share | None = None) -> "asyncio.Task[T]":
-        """Runs work in a task that outlives its request. Errors are logged.
+        """Runs work in a task that outlives its request. If the gateway stops meanwhile, its marker stays, so
+        the next request of the chain starts it again.
 
         share: of the memory; it is given back when the work is done.
         """
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finish)
+        task = self.running.tasks.spawn(work)
         if share is not None:
             task.add_done_callback(lambda _: share.shrink(share.size_bytes))
         return task
@@ -381,13 +363,6 @@ class Compactor:
         share = self._memory.open(turn.owner)
         share.take(_count_held(turn))
         return share
-
-    def _finish(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error(
-                "background task failed: %s", type(task.exception()).__name__, exc_info=task.exception()
-            )
 
 
 def _count_held(turn: Turn) -> int:

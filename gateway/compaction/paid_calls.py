@@ -10,11 +10,9 @@ from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.reporting.metrics import Metrics
 from gateway.tenants import Tenant
 from gateway.tenants.budget import SummaryBudget
-from gateway.traces import names
-from gateway.traces.carrier import with_carried
 
 if TYPE_CHECKING:
-    from gateway.traces.tracer import Tracer
+    from gateway.traces import Tracer
 
 
 class PaidCalls:
@@ -72,21 +70,14 @@ class PaidCalls:
         if self._tracer is None:
             return await self._client.ask(fitted.call)
         call, model = fitted.call, fitted.model
-        attributes = {
-            names.OPERATION: names.CHAT,
-            names.PROVIDER: names.find_provider(call.url, model.upstream),
-            names.REQUEST_MODEL: names.shorten(model.model),
-            names.UPSTREAM: model.upstream,
-        }
-        with self._tracer.call(names.name_chat(model.model), attributes) as span:
-            headers = with_carried(call.headers, self._tracer.carry(span))
+        with self._tracer.summary_call(model.model, call.url, model.upstream) as span:
+            headers = self._tracer.with_carried(call.headers, span)
             reply = await self._client.ask(replace(call, headers=headers))
             usage, reason = reply.usage, reply.candidate.finish_reason
-            span.describe(
-                {
-                    names.INPUT_TOKENS: usage.prompt_tokens if usage is not None else None,
-                    names.OUTPUT_TOKENS: usage.output_tokens if usage is not None else None,
-                    names.FINISH_REASONS: (reason,) if reason is not None else None,
-                }
+            self._tracer.describe(
+                span,
+                input_tokens=usage.prompt_tokens if usage is not None else None,
+                output_tokens=usage.output_tokens if usage is not None else None,
+                finish_reasons=(reason,) if reason is not None else None,
             )
             return reply

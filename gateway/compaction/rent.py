@@ -7,7 +7,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.economy.compaction_cost import is_due, size_up
-from gateway.core.economy.ledger import Answered, find_ledger, note_response, note_time, shows_cache
+from gateway.core.economy.ledger import AnsweredTurn, find_ledger, note_response, note_time, shows_cache
 from gateway.core.economy.rates import Rates, with_cache
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.head import Head
@@ -23,7 +23,7 @@ def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: floa
         return note_time(before, now_seconds)
     pivot = plan.pivot.first_key if plan.pivot is not None else None
     needs_base = before is None or not before.base_tokens or before.pivot != pivot
-    answered = Answered(
+    answered = AnsweredTurn(
         usage=usage,
         pivot=pivot,
         pivot_tokens=plan.pivot.tokens if plan.pivot is not None else 0,

@@ -1,13 +1,13 @@
-"""What compactions share for as long as the process lives, over all generations of the settings.
+"""What compactions share for as long as the process lives, whatever settings hold.
 
 After a reload, requests under way finish on the old settings while new ones come. Both find here what is
-being made already, so that a chain has one compaction at a time. Starts nothing.
+being made already, so that a chain has one compaction at a time.
 """
 
 import asyncio
 from dataclasses import dataclass
 
-from gateway.bounds.background import Place, Slots
+from gateway.bounds.background import BackgroundTasks, Place, Slots
 from gateway.compaction.summary_limiter import SummaryLimiter
 from gateway.core.compaction.manual import ManualOutcome
 from gateway.core.compaction.request import CompactionResult
@@ -43,10 +43,14 @@ class ManualRun:
 
 
 class RunningCompactions:
-    """What is added is dropped when its task ends. slots: for summaries that are made at the same time."""
+    """What is added is dropped when its task ends.
+
+    slots: for summaries that are made at the same time. tasks: all work behind requests for compactions.
+    """
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
+        self.tasks = BackgroundTasks("background task")
         self.limiter = SummaryLimiter()
         self._compactions: dict[str, RunningCompaction] = {}
         self._digests: dict[str, RunningDigest] = {}

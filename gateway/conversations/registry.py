@@ -47,6 +47,10 @@ class NewestRequest(msgspec.Struct, frozen=True):
     seen_seconds: float
 
 
+class SettingsTime:
+    """From one reload of the settings to the next one. Compared by identity."""
+
+
 class Registry:
     def __init__(self, bodies_bytes: int, max_bodies: int, clock: Callable[[], float] = time.time) -> None:
         """The bounds are those of turns kept whole; most of their bodies are also kept by the recognizer."""
@@ -54,16 +58,28 @@ class Registry:
         # Records of conversations whose turn had to make room.
         self._records: Lru[str, ConversationRecord] = Lru(_RECORDS_BYTES)
         self._clock = clock
+        self._time = SettingsTime()
 
-    def record(self, turn: Turn, plan: Plan, head: Head) -> None:
-        """Called after each response. The record for operators is made only when they look."""
+    @property
+    def time(self) -> SettingsTime:
+        """That of the settings that hold now."""
+        return self._time
+
+    def record(self, turn: Turn, plan: Plan, head: Head, time: SettingsTime) -> None:
+        """Called after each response. The record for operators is made only when they look.
+
+        time: of the settings that the request began with. Of a request that ends after a reload no turn is
+        kept: it has their upstream and a credential that may not hold any more.
+        """
         if turn.on_event is not None:
             # It holds what it has collected of the response.
             turn = replace(turn, on_event=None, note_sent=None)
         newest = NewestRequest(turn, plan, head, self._clock())
+        if time is not self._time:
+            self._keep_record(newest)
+            return
         for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
-            record = _make_record(gone)
-            self._records.put(gone.turn.conversation_id, record, _weigh(record))
+            self._keep_record(gone)
 
     def list(self, tenant: str | None, most: int) -> list[ConversationRecord]:
         """The newest first; of one tenant, or of all."""
@@ -87,11 +103,15 @@ class Registry:
 
     def forget_turns(self) -> None:
         """Their settings and credentials do not hold any more. The conversations stay listed."""
+        self._time = SettingsTime()
         for newest in self._newest.values():
-            record = _make_record(newest)
-            self._records.put(newest.turn.conversation_id, record, _weigh(record))
+            self._keep_record(newest)
         for conversation_id in list(self._newest):
             self._newest.pop(conversation_id)
+
+    def _keep_record(self, newest: NewestRequest) -> None:
+        record = _make_record(newest)
+        self._records.put(newest.turn.conversation_id, record, _weigh(record))
 
     def forget_conversation(self, conversation_id: str) -> None:
         self._newest.pop(conversation_id)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.admin.answers import TotalsPage
-from gateway.app import Gateway, start_gateway
+from gateway.app.gateway import Gateway
+from gateway.app.running import running
 from gateway.command_line.admin_client import AdminClient
 from gateway.command_line.economics_lines import describe_saved
 from gateway.command_line.figures import draw_bar
@@ -55,8 +56,7 @@ async def run_demo(
     """
     async with StandIn() as model:
         settings = _make_settings(model.base_url)
-        gateway = await start_gateway(settings)
-        try:
+        async with running(settings) as gateway:
             _introduce(write, gateway)
             with _showing_log(write):
                 through = await _play_through(gateway, model, write, pause_seconds)
@@ -71,8 +71,6 @@ async def run_demo(
             if keep is not None and gateway.admin_port:
                 write(_KEPT.format(gateway.admin_port))
                 await keep()
-        finally:
-            await gateway.stop()
     return not problems
 
 

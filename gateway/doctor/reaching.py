@@ -21,10 +21,11 @@ async def reach(upstream: UpstreamSettings, call: Awaitable[Fetched]) -> Fetched
     try:
         return await call
     except CALL_ERRORS as error:
-        return _explain(upstream, error)
+        return explain(upstream, error)
 
 
-def _explain(upstream: UpstreamSettings, error: BaseException) -> Diagnosis:
+def explain(upstream: UpstreamSettings, error: BaseException) -> Diagnosis:
+    """Why no response came."""
     what = f"{upstream.name}: {describe_failure(error, upstream.base_url)}"
     return blame(SUBJECT, what, _choose_fix(upstream, list(list_causes(error))))
 

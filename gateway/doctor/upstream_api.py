@@ -1,25 +1,24 @@
 """Is the API of an upstream where the settings say, does it accept the key, and which models does it list?"""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
-from gateway.doctor.reaching import SUBJECT, reach
-from gateway.http.client import Client, Fetched
-from gateway.limits.start_check import (
+from gateway.doctor.reaching import SUBJECT, explain
+from gateway.http.client import Client
+from gateway.limits.discovery import (
     KEY_WANTED,
     LIST_PATH,
     REDIRECTS,
-    ask_for_list,
-    describe_place,
+    Listed,
+    Unlisted,
     find_other_url,
-    is_from_an_api,
+    list_models,
 )
 from gateway.settings import UpstreamSettings
-from gateway.wire.model_list import parse_model_list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,29 +32,29 @@ class UpstreamReport:
 
 
 async def examine_upstream(client: Client, upstream: UpstreamSettings) -> UpstreamReport:
-    found = await reach(upstream, ask_for_list(client, upstream, upstream.base_url))
-    if isinstance(found, Diagnosis):
-        return UpstreamReport(findings=[found], is_usable=False)
-    date = found.headers.get("date", "")
-    if found.status == 200 and is_from_an_api(found):
-        return UpstreamReport(
-            findings=[_describe_list(upstream, found)], names=_read_names(found.body or b""), date=date
-        )
+    found = await list_models(upstream, client)
+    if found.error is not None:
+        return UpstreamReport(findings=[explain(upstream, found.error)], is_usable=False)
+    date = found.date
+    if isinstance(found, Listed) and found.is_api:
+        names = _read_names(found.body)
+        return UpstreamReport(findings=[_describe_list(upstream, found, names)], names=names, date=date)
     if found.status in KEY_WANTED:
-        return UpstreamReport(
-            findings=[_describe_key(upstream, found)], date=date, is_usable=upstream.api_key is None
-        )
-    if found.status in REDIRECTS:
+        finding = _describe_key(upstream, found.status)
+        return UpstreamReport(findings=[finding], date=date, is_usable=upstream.api_key is None)
+    if isinstance(found, Unlisted) and found.status in REDIRECTS:
         return UpstreamReport(findings=[_describe_redirect(upstream, found)], date=date, is_usable=False)
     return await _look_elsewhere(client, upstream, found)
 
 
-async def _look_elsewhere(client: Client, upstream: UpstreamSettings, found: Fetched) -> UpstreamReport:
-    base_url, date = upstream.base_url, found.headers.get("date", "")
+async def _look_elsewhere(
+    client: Client, upstream: UpstreamSettings, found: Listed | Unlisted
+) -> UpstreamReport:
+    base_url, date = upstream.base_url, found.date
     other_url = find_other_url(base_url)
-    other = await reach(upstream, ask_for_list(client, upstream, other_url))
+    other = await list_models(upstream, client, base_url=other_url)
     what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {found.status})"
-    if isinstance(other, Fetched) and is_from_an_api(other):
+    if other.is_api:
         finding = blame(SUBJECT, f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
         return UpstreamReport(findings=[finding], date=date, is_usable=False)
     if found.status == 200:
@@ -71,27 +70,27 @@ async def _look_elsewhere(client: Client, upstream: UpstreamSettings, found: Fet
     return UpstreamReport(findings=[warn(SUBJECT, what, fix)], date=date)
 
 
-def _describe_list(upstream: UpstreamSettings, found: Fetched) -> Diagnosis:
-    names, windows = _read_names(found.body or b""), parse_model_list(found.body or b"")
+def _describe_list(upstream: UpstreamSettings, found: Listed, names: Collection[str]) -> Diagnosis:
     key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
     return note_ok(
-        SUBJECT, f"{upstream.name}: {key}; lists {len(names):,} models, {len(windows):,} with their windows"
+        SUBJECT,
+        f"{upstream.name}: {key}; lists {len(names):,} models, {len(found.limits):,} with their windows",
     )
 
 
-def _describe_key(upstream: UpstreamSettings, found: Fetched) -> Diagnosis:
+def _describe_key(upstream: UpstreamSettings, status: int) -> Diagnosis:
     if upstream.api_key is None:
-        what = f"{upstream.name}: is there, and wants the key of each caller (status {found.status})"
+        what = f"{upstream.name}: is there, and wants the key of each caller (status {status})"
         return note_ok(SUBJECT, what)
-    what = f"{upstream.name}: refuses its api_key (status {found.status})"
+    what = f"{upstream.name}: refuses its api_key (status {status})"
     return blame(
         SUBJECT, what, f"upstreams.{upstream.name}.api_key: ${{A_VALID_KEY}}  # from the environment"
     )
 
 
-def _describe_redirect(upstream: UpstreamSettings, found: Fetched) -> Diagnosis:
+def _describe_redirect(upstream: UpstreamSettings, found: Unlisted) -> Diagnosis:
     """The upstream chooses where to, so it is shown as an ASCII literal."""
-    place = describe_place(found).removesuffix(LIST_PATH)
+    place = found.place.removesuffix(LIST_PATH)
     what = f"{upstream.name}: redirects to {place!a}, which is not followed"
     return blame(SUBJECT, what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
 

@@ -19,8 +19,8 @@ from aiohttp import HttpVersion10, HttpVersion11, hdrs
 
 from gateway.core.errors import RequestRefused
 from gateway.headers import CONTENT_LENGTH, ResponseHead, make_fields
+from gateway.http.answered import Answered
 from gateway.http.request import Request
-from gateway.http.request_note import RequestNote
 from gateway.settings import Keepalive
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.registry import render_error
@@ -44,7 +44,7 @@ _ALLOWED_ORIGIN: Final = b"access-control-allow-origin"
 class Reply:
     """status: 0 until a head is set. is_committed: a keep-alive has been sent, so status and headers are the
     gateway's; the body may follow. is_whole: the response's end has been sent. keeps_alive: the connection
-    may carry another request behind it. note: what was done to the request, and when.
+    may carry another request behind it. answered: what is known of the request.
     """
 
     # What is sent to a client that waits, and when; the settings decide.
@@ -63,7 +63,7 @@ class Reply:
         self.is_committed = False
         self.is_whole = False
         self.keeps_alive = False
-        self.note = RequestNote()
+        self.answered = Answered()
 
     def set_format(self, wire_format: WireFormat, *, is_streaming: bool) -> None:
         """Both are known once the body has been read."""
@@ -145,7 +145,7 @@ class Reply:
         if (data or self._head) and self._send(data) > _HIGH_WATER_BYTES:
             begun_seconds = time.monotonic()
             await self.drain()
-            self.note.client_seconds += time.monotonic() - begun_seconds
+            self.answered.client_seconds += time.monotonic() - begun_seconds
 
     def drain(self) -> Awaitable[None]:
         """Waits until the client keeps up. Raises ConnectionError if it has gone."""

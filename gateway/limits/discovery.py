@@ -1,20 +1,28 @@
-"""Asks upstreams what their models can hold: one GET of `/v1/models` in the background, now and then.
+"""Asks upstreams for their lists of models: the one prober for limits, start check and doctor.
 
-No request waits for it. If the settings give no key for the upstream, it is asked with the client's headers,
-and the list holds for that tenant alone. With a key, the request has nothing of the client's, and the list
-holds for all tenants, or for the one whose own key it is.
+For limits it is one GET in the background, now and then, and no request waits for it. If the settings give no
+key for the upstream, it is asked with the client's headers, and the list holds for that tenant alone. With a
+key, the request has nothing of the client's, and the list holds for all tenants, or for the one whose own key
+it is.
+
+At the start it finds the most frequent mistake: a base URL without the /v1 of a local server, which answers
+404 to every request then. It only says so: nothing is ever sent to another address than the configured one.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
+from urllib.parse import urlsplit
 
-from gateway.core.errors import UpstreamFailed
+import msgspec
+
+from gateway.bounds.background import BackgroundTasks
 from gateway.core.limits.model_limits import Limits
 from gateway.headers import RawHeaders, make_internal_headers, make_upstream_headers
-from gateway.http.client import Client, OwnCall
+from gateway.http.client import Client, Fetched, OwnCall
 from gateway.http.failures import CALL_ERRORS, describe_failure
 from gateway.http.target import make_url
 from gateway.limits.book import LimitsBook
@@ -25,6 +33,7 @@ from gateway.wire.content_encoding import decode_body
 from gateway.wire.model_list import MAX_BYTES, parse_model_list
 
 log = logging.getLogger("gateway.discovery")
+_start: Final = logging.getLogger("gateway.start")
 
 # A list that takes longer does not help the conversation that caused the request.
 _TIMEOUT_SECONDS: Final = 10.0
@@ -37,34 +46,103 @@ _MAX_AT_ONCE: Final = 32
 _TIMES_BYTES: Final = 1 << 20
 _TIME_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
-_PATH: Final = "/v1/models"
+_VERSION: Final = "/v1"
+LIST_PATH: Final = "/models"
 # By default a page of Anthropic's list holds 20 models. Its key needs a version header.
 _MESSAGES_QUERY: Final = "?limit=1000"
 _MESSAGES_VERSION: Final = ("anthropic-version", "2023-06-01")
+# Without a key, or with a wrong one: but the API is there.
+KEY_WANTED: Final = frozenset({401, 403})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+# Longest part of the place that a redirect names which is shown. The upstream chooses it.
+_SHOWN_CHARS: Final = 200
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A response with status 200. limits: of the models that it says them of. body: without its content
+    encoding. is_api: False for a web page. date: of the response, empty if it has none.
+    """
+
+    limits: dict[str, Limits]
+    body: bytes
+    is_api: bool
+    date: str
+    status: int = 200
+    error: BaseException | None = None
+
+
+class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
+    """Any other response, or none: then `error` says why, and `status` is 0. reason: in plain words.
+
+    is_api: whether an API has answered all the same. place: scheme, host and path that a redirect names; its
+    query may hold a key.
+    """
+
+    reason: str
+    status: int = 0
+    is_api: bool = False
+    date: str = ""
+    place: str = ""
+    error: BaseException | None = None
+
+
+async def list_models(
+    upstream: UpstreamSettings, client: Client, received: RawHeaders = (), base_url: str | None = None
+) -> Listed | Unlisted:
+    """received: headers of a client, used where we have no key. base_url: None for that of the settings."""
+    asked = upstream if base_url is None else replace(upstream, base_url=base_url)
+    path = LIST_PATH + _MESSAGES_QUERY if _speaks_messages_only(upstream) else LIST_PATH
+    call = OwnCall(upstream, "GET", str(make_url(asked, path)), make_list_headers(asked, received))
+    try:
+        found = await client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
+        if found.status == 200 and found.body is not None:
+            encoding = found.headers.get("content-encoding", "")
+            # A few bytes may decode to megabytes, and 30 microseconds a model is too long for the event loop.
+            body, limits = await asyncio.to_thread(_parse, found.body, encoding)
+            return Listed(limits=limits, body=body, is_api=_is_from_an_api(found), date=_read_date(found))
+    except CALL_ERRORS as error:
+        return Unlisted(reason=describe_failure(error, call.url), error=error)
+    return Unlisted(
+        reason="larger than a model list" if found.status == 200 else f"status {found.status}",
+        status=found.status,
+        is_api=_is_from_an_api(found),
+        date=_read_date(found),
+        place=_read_place(found),
+    )
+
+
+def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> list[tuple[str, str]]:
+    """Those of a request for the list of models. received: of a client, used where we have no key."""
+    sent = received if upstream.api_key is None else ()
+    headers = make_upstream_headers(sent, upstream, _VERSION + LIST_PATH)
+    own = [*make_internal_headers(headers.items()), ("Accept", "application/json")]
+    if _speaks_messages_only(upstream) and "anthropic-version" not in headers:
+        own.append(_MESSAGES_VERSION)
+    return own
+
+
+def find_other_url(base_url: str) -> str:
+    """Most often the /v1 of a local server is missing, or there is one too many."""
+    return base_url.removesuffix(_VERSION) if base_url.endswith(_VERSION) else base_url + _VERSION
 
 
 class Discovery:
     def __init__(
-        self, limits: LimitsBook, client: Client, clock: Callable[[], float] = time.monotonic
+        self,
+        limits: LimitsBook,
+        client: Client,
+        tasks: BackgroundTasks,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """tasks: all that ask upstreams in the background."""
         self._limits = limits
         self._client = client
         self._clock = clock
         # When each (viewer, upstream) may be asked again, by the clock.
         self._next_seconds: Lru[tuple[str, str], float] = Lru(_TIMES_BYTES)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
         # What has been logged: names of upstreams, each with a status or one of few reasons.
         self._failures: set[tuple[str, str]] = set()
-
-    async def finish(self) -> None:
-        """Returns once the open requests have ended."""
-        await asyncio.gather(*self._tasks)
-
-    async def close(self) -> None:
-        """Cancels open requests."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def notice(self, owner: str, upstream: UpstreamSettings, model: str, headers: RawHeaders) -> None:
         """A request of this tenant for this model. `headers`: as they were received."""
@@ -75,25 +153,18 @@ class Discovery:
             return
         # Until the response has come, the next request is as far away as after a failure.
         self._set_next(key, _RETRY_SECONDS)
-        path = _PATH + _MESSAGES_QUERY if _speaks_messages_only(upstream) else _PATH
-        call = OwnCall(upstream, "GET", str(make_url(upstream, path)), make_list_headers(upstream, headers))
-        task = asyncio.get_running_loop().create_task(self._ask(key, call), name="discovery")
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        self._tasks.spawn(self._ask(key, upstream, headers))
 
-    async def _ask(self, key: tuple[str, str], call: OwnCall) -> None:
+    async def _ask(self, key: tuple[str, str], upstream: UpstreamSettings, headers: RawHeaders) -> None:
         """key: viewer and upstream."""
-        try:
-            listed = await self._load(call)
-        except (UpstreamFailed, *CALL_ERRORS) as error:
-            is_ours = isinstance(error, UpstreamFailed)
-            reason = str(error) if is_ours else describe_failure(error, call.url)
-            self._log_failure(key[1], reason)
+        found = await list_models(upstream, self._client, headers)
+        if isinstance(found, Unlisted):
+            self._log_failure(upstream.name, found.reason)
             self._limits.keep_no_list(*key)
             return
         self._set_next(key, _REFRESH_SECONDS)
-        if self._limits.keep_list(*key, listed):
-            log.info("limits of %d models found at upstream %s", len(listed), key[1])
+        if self._limits.keep_list(*key, found.limits):
+            log.info("limits of %d models found at upstream %s", len(found.limits), upstream.name)
 
     def _log_failure(self, upstream: str, reason: str) -> None:
         """Once for each reason: each caller with a wrong key would have its own line otherwise."""
@@ -106,38 +177,77 @@ class Discovery:
                 reason,
             )
 
-    async def _load(self, call: OwnCall) -> dict[str, Limits]:
-        """The list of a 200. Raises UpstreamFailed and CALL_ERRORS."""
-        found = await self._client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
-        if found.status != 200:
-            raise UpstreamFailed(f"status {found.status}")
-        if found.body is None:
-            raise UpstreamFailed("larger than a model list")
-        encoding = found.headers.get("content-encoding", "")
-        # A few bytes may decode to megabytes, and 30 microseconds a model is too long for the event loop.
-        return await asyncio.to_thread(_parse, found.body, encoding)
-
     def _set_next(self, key: tuple[str, str], pause_seconds: float) -> None:
         self._next_seconds.put(key, self._clock() + pause_seconds, _TIME_WEIGHT_BYTES)
 
-    def _finished(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("discovery failed: %s", type(task.exception()).__name__)
+
+class StartCheck:
+    def __init__(self, upstreams: Collection[UpstreamSettings], client: Client) -> None:
+        self._upstreams = upstreams
+        self._client = client
+
+    async def run(self) -> None:
+        """Returns when every upstream has been asked. Logs what it finds, and never raises."""
+        await asyncio.gather(*(self._check(upstream) for upstream in self._upstreams))
+
+    async def _check(self, upstream: UpstreamSettings) -> None:
+        name, base_url = upstream.name, upstream.base_url
+        found = await list_models(upstream, self._client)
+        if found.is_api or found.status in REDIRECTS:
+            _report(upstream, found)
+            return
+        other_url, other = find_other_url(base_url), found
+        if found.error is None:
+            other = await list_models(upstream, self._client, base_url=other_url)
+        if isinstance(other, Unlisted) and other.error is not None:
+            _start.warning("upstream '%s': %s: is it running, and is this its address?", name, other.reason)
+        elif other.is_api:
+            _start.warning(
+                "upstream '%s' answers at %s, not at %s (status %d): write base_url: %s",
+                *(name, other_url + LIST_PATH, base_url + LIST_PATH, found.status, other_url),
+            )
+        else:
+            _start.info("upstream '%s' has no list of models at %s (status %d)", name, base_url, found.status)
 
 
-def _parse(data: bytes, encoding: str) -> dict[str, Limits]:
-    return parse_model_list(decode_body(data, encoding, MAX_BYTES))
+def _report(upstream: UpstreamSettings, found: Listed | Unlisted) -> None:
+    name, url = upstream.name, upstream.base_url
+    if isinstance(found, Listed):
+        windows = len(found.limits)
+        _start.info("upstream '%s' answers at %s and names the windows of %d models", name, url, windows)
+    elif found.status in REDIRECTS:
+        _start.warning(
+            "upstream '%s' redirects %s to %s, which is not followed: change base_url",
+            # The upstream chooses this text.
+            *(name, url + LIST_PATH, ascii(found.place)),
+        )
+    elif found.status in KEY_WANTED and upstream.api_key is not None:
+        _start.warning("upstream '%s' refuses its api_key (status %d)", name, found.status)
+    else:
+        _start.info("upstream '%s' answers at %s", name, url)
 
 
-def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> list[tuple[str, str]]:
-    """Those of a request for the list of models. received: of a client, used where we have no key."""
-    sent = received if upstream.api_key is None else ()
-    headers = make_upstream_headers(sent, upstream, _PATH)
-    own = [*make_internal_headers(headers.items()), ("Accept", "application/json")]
-    if _speaks_messages_only(upstream) and "anthropic-version" not in headers:
-        own.append(_MESSAGES_VERSION)
-    return own
+def _parse(data: bytes, encoding: str) -> tuple[bytes, dict[str, Limits]]:
+    body = decode_body(data, encoding, MAX_BYTES)
+    return body, parse_model_list(body)
+
+
+def _is_from_an_api(found: Fetched) -> bool:
+    is_json = "json" in found.headers.get("content-type", "")
+    return found.status in KEY_WANTED or (found.status == 200 and is_json)
+
+
+def _read_date(found: Fetched) -> str:
+    return found.headers.get("date", "")
+
+
+def _read_place(found: Fetched) -> str:
+    try:
+        parts = urlsplit(found.headers.get("location", ""))
+    except ValueError:
+        return ""
+    scheme = f"{parts.scheme}://" if parts.netloc else ""
+    return f"{scheme}{parts.netloc.rpartition('@')[2]}{parts.path}"[:_SHOWN_CHARS]
 
 
 def _speaks_messages_only(upstream: UpstreamSettings) -> bool:

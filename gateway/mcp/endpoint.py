@@ -55,14 +55,14 @@ class McpEndpoint:
 
     async def respond(self, request: Request, reply: Reply) -> None:
         """Raises only ConnectionError, if the client hung up."""
-        note = reply.note
-        note.format = "mcp"
+        reply.answered.format = "mcp"
         self.metrics.open_requests += 1
         try:
             await self._respond(request, reply)
         finally:
             self.metrics.open_requests -= 1
-            self.metrics.note_end(note, reply.status, time.monotonic())
+            reply.answered.end(reply.status)
+            self.metrics.note_end(reply.answered)
 
     async def _respond(self, request: Request, reply: Reply) -> None:
         try:
@@ -107,7 +107,7 @@ class McpEndpoint:
         with self.memory.open(tenant.id) as share:
             max_bytes = min(_MAX_BODY_BYTES, self.settings.listen.max_body_bytes)
             body = await read_body(request, max_bytes, share, self.lanes)
-            reply.note.read_seconds = time.monotonic()
+            reply.answered.read_seconds = time.monotonic()
             if body.beyond is not None:
                 raise RequestRefused(413, f"The request body is too large: {body.beyond}.")
             call = partial(self.tools.call, tenant)

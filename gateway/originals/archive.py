@@ -28,7 +28,7 @@ from gateway.originals.removed import (
     RemovedMessages,
     fingerprint,
 )
-from gateway.state.records import Kind, Listed, Records
+from gateway.state.records import Kind, Records, TaggedRecord
 from gateway.store.blobs import Blobs
 from gateway.store.interface import Store, StoreError
 from gateway.store.keys import make_tag
@@ -97,7 +97,7 @@ class Removals:
 
     async def load(
         self, tag: str, conversation_id: str, known: Collection[str] = ()
-    ) -> list[Listed[RemovedMessages]]:
+    ) -> list[TaggedRecord[RemovedMessages]]:
         """The oldest first, without those of known places. Raises StoreError."""
         listed = await self._store.list(_KIND, tag, conversation_id)
         unknown = [each for each in listed if find_list_place(each.key.name) not in known]
@@ -344,7 +344,7 @@ def find_list_place(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _choose_newest(found: Sequence[Listed[RemovedMessages]], max_messages: int) -> Listing:
+def _choose_newest(found: Sequence[TaggedRecord[RemovedMessages]], max_messages: int) -> Listing:
     """found: the oldest first."""
     lists, left_off = list[RemovedMessages](), 0
     for older in reversed(range(len(found))):

@@ -153,7 +153,7 @@ async def _wait_for_compaction(
     try:
         await client.wait_for(task, headers, max_seconds)
     finally:
-        client.note.waited_seconds += time.monotonic() - begun_seconds
+        client.answered.waited_seconds += time.monotonic() - begun_seconds
 
 
 async def _wait_for(work: Coroutine[Any, Any, T], headers: dict[str, str], client: Reply) -> T:

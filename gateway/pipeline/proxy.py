@@ -14,20 +14,21 @@ from msgspec.structs import replace
 
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget, Share
+from gateway.conversations.turn import Turn
 from gateway.core.errors import BeyondBounds, RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.headers import X_GATEWAY_WARNING
+from gateway.http.answered import Answered
 from gateway.http.client import UpstreamCall
 from gateway.http.reply import Reply
 from gateway.http.request import ReceivedBody, Request, read_body, stream_body
 from gateway.pipeline.admission import Admission, Route
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.first_seen import FirstSeen, log_end
 from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Relay
-from gateway.pipeline.request_log import RequestLog
-from gateway.pipeline.request_span import begin_span, describe_turn, end_span
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.pipeline.unknown_threads import UnknownThreads
@@ -37,7 +38,7 @@ from gateway.settings import Settings
 from gateway.tenants.quota import QuotaGate
 
 if TYPE_CHECKING:
-    from gateway.traces.tracer import Tracer
+    from gateway.traces import Tracer
 
 log = logging.getLogger("gateway.proxy")
 
@@ -67,16 +68,21 @@ class Proxy:
     unknown_threads: UnknownThreads
     relay: Relay
     metrics: Metrics
-    log: RequestLog
+    first_seen: FirstSeen
     # None where traces are off.
     tracer: "Tracer | None" = None
 
     async def respond(self, request: Request, client: Reply) -> None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
         client.keepalive = self.settings.keepalive
+        if self.tracer is None:
+            await self._respond(request, client)
+            return
+        with self.tracer.request(request.head, client.answered):
+            await self._respond(request, client)
+
+    async def _respond(self, request: Request, client: Reply) -> None:
         self.metrics.open_requests += 1
-        if self.tracer is not None:
-            client.note.span = begin_span(self.tracer, request.head)
         try:
             route = self.admission.admit(request.head)
             quota = route.tenant.quota
@@ -100,27 +106,22 @@ class Proxy:
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             await client.refuse(failure)
         finally:
-            self._note_end(request, client)
-
-    def _note_end(self, request: Request, client: Reply) -> None:
-        end_seconds = time.monotonic()
-        self.metrics.open_requests -= 1
-        self.metrics.note_end(client.note, client.status, end_seconds)
-        self.log.note_end(request.head, client.note, client.status, end_seconds)
-        if client.note.span is not None:
-            end_span(client.note.span, client.note, client.status, end_seconds)
+            self.metrics.open_requests -= 1
+            client.answered.end(client.status)
+            self.metrics.note_end(client.answered)
+            log_end(request.head, client.answered)
 
     async def _serve(self, route: Route, request: Request, client: Reply) -> None:
         await self.names.check_path(route)
         if route.format is None:
-            self.log.note_relayed(request.head)
+            self.first_seen.note_relayed(request.head)
         if route.format is None and route.naming is None:
             await self._forward(route, route.with_body(stream_body(request), request.length), client)
             return
         with self.memory.open(route.tenant.id) as share:
             body = await read_body(request, self.settings.listen.max_body_bytes, share, self.lanes)
             body_bytes = share.size_bytes
-            client.note.read_seconds = time.monotonic()
+            client.answered.read_seconds = time.monotonic()
             await self.names.check_body(route, body)
             try:
                 await self._serve_body(route, body, share, client)
@@ -152,16 +153,10 @@ class Proxy:
         # With the facts of its messages, and responses that it names.
         held_bytes = max(body_bytes, turn.weight_bytes)
         turn = self.sessions.watch(self.names.watch(route, turn))
-        self.log.note_turn(turn)
-        note = client.note
-        note.format, note.conversation, note.body_bytes = (
-            route.format.name,
-            turn.conversation_id,
-            len(body.raw),
-        )
-        if note.span is not None:
-            describe_turn(note.span, turn)
-        client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
+        self.first_seen.note_turn(turn)
+        client.answered.body_bytes = len(body.raw)
+        _note_turn(client.answered, turn)
+        client.set_format(route.format, is_streaming=client.answered.is_streaming)
         if turn.command is not None:
             await share.fit(held_bytes)
             await self.commands.run(turn, turn.command, client)
@@ -188,3 +183,11 @@ class Proxy:
         """
         exchange = replace(self.names.make_exchange(route, call), headers=dict(headers))
         await self.relay.forward(exchange, client)
+
+
+def _note_turn(answered: Answered, turn: Turn) -> None:
+    envelope = turn.received.body.envelope
+    answered.format, answered.conversation = turn.received.format.name, turn.conversation_id
+    answered.tenant, answered.model = turn.tenant.display_name, turn.model
+    answered.chosen_upstream, answered.base_url = turn.upstream.name, turn.upstream.base_url
+    answered.requested_tokens, answered.is_streaming = envelope.requested_tokens, envelope.is_streaming

@@ -6,6 +6,7 @@ request is sent once more, without the tool. Afterwards the response is broken o
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
@@ -21,14 +22,15 @@ from gateway.core.search.cutting import estimate_tokens
 from gateway.core.sizing.estimate import Estimate
 from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import Additions, CallMaker
-from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
-from gateway.pipeline.outcomes import OutcomeRecorder
+from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded, Outcome
 from gateway.pipeline.recall_reply import RecallReply
 from gateway.pipeline.recall_search import RecallSearch
 from gateway.pipeline.relay import Relay
 from gateway.planning.message_sizes import Sizer
+from gateway.reporting.reporter import Reporter
 
 _TOOL: Additions = frozenset({"tool"})
+Record = Callable[[Plan, Outcome], None]
 
 
 class _RecallTurn:
@@ -48,18 +50,23 @@ class RecallLoop:
         calls: CallMaker,
         search: RecallSearch,
         compactor: Compactor,
-        outcomes: OutcomeRecorder,
+        reporter: Reporter,
         sizer: Sizer,
     ) -> None:
         self._relay = relay
         self._calls = calls
         self._search = search
         self._compactor = compactor
-        self._outcomes = outcomes
+        self._reporter = reporter
         self._sizer = sizer
 
-    async def run(self, turn: Turn, plan: Plan, exchange: Exchange, client: Reply) -> Forwarded:
-        """As `Relay.forward`. exchange: of the first call, which offers the tool."""
+    async def run(
+        self, turn: Turn, plan: Plan, exchange: Exchange, client: Reply, record: Record
+    ) -> Forwarded:
+        """As `Relay.forward`. exchange: of the first call, which offers the tool.
+
+        record: called at the end, with the plan and what was recalled, and how the last response ended.
+        """
         under_way = _RecallTurn(turn, plan, exchange, client)
 
         async def keep(reply: RecallReply) -> None:
@@ -74,9 +81,9 @@ class RecallLoop:
                 await self._go_on(under_way, reply)
             return forwarded
         finally:
-            client.note.note_recall(reply.searches, reply.extra)
+            client.answered.recall_searches, client.answered.recall_usage = reply.searches, reply.extra
             if reply.outcome is not None:
-                self._outcomes.record(turn, under_way.plan, client.note, reply.outcome)
+                record(under_way.plan, reply.outcome)
 
     async def _go_on(self, under_way: _RecallTurn, reply: RecallReply) -> None:
         """Until the model has answered."""
@@ -149,7 +156,7 @@ class RecallLoop:
         """The last response was not the one that the client gets."""
         usage = reply.count_extra()
         if usage is not None:
-            self._outcomes.record_extra(under_way.turn, usage)
+            self._reporter.note_recall_call(under_way.turn, usage)
         reply.outcome = None
 
     async def _keep(self, turn: Turn, plan: Plan, reply: RecallReply) -> Plan:

@@ -4,15 +4,16 @@ Knows HTTP, not conversations. A response is never an error, whatever its status
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from gateway.bounds.memory import MemoryBudget
 from gateway.core.refusal.overflow import Overflow
 from gateway.headers import CONTENT_LENGTH, make_response_head
-from gateway.http.client import Client, IdleWatch, UpstreamResponse
+from gateway.http.client import Client, IdleWatch, UpstreamCall, UpstreamResponse
 from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import NOTHING_ADDED, Addition, Additions
 from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
@@ -22,6 +23,14 @@ from gateway.settings import Settings
 from gateway.wire.content_encoding import DecodeError, decode_body
 from gateway.wire.recall import RECALL_TOOL
 
+if TYPE_CHECKING:
+    # Its libraries are an extra.
+    from gateway.traces import Tracer
+
+# Headers that continue a trace; None for one that must not be sent.
+Carried = Mapping[str, str | None]
+
+_NOTHING_CARRIED: Final[Carried] = MappingProxyType({})
 _MAX_ERROR_BYTES: Final = 1 << 16
 _MAX_PLAIN_BYTES: Final = 1 << 20
 _OK: Final = 200
@@ -33,23 +42,51 @@ _NAMES: Final[Mapping[Addition, tuple[bytes, ...]]] = {
 
 
 class Relay:
-    def __init__(self, settings: Settings, memory: MemoryBudget, client: Client) -> None:
+    def __init__(
+        self, settings: Settings, memory: MemoryBudget, client: Client, tracer: "Tracer | None" = None
+    ) -> None:
+        """tracer: None where traces are off."""
         self._bounds = ReadingBounds(asyncio.Lock(), memory)
         self._client = client
+        self._tracer = tracer
         # A client must see a sign of life after this time, so no response is held back for longer.
         self._probe_seconds = settings.keepalive.after_seconds
 
-    async def forward(self, exchange: Exchange, client: Reply) -> Forwarded:
+    def forward(self, exchange: Exchange, client: Reply) -> Coroutine[None, None, Forwarded]:
         """One call and its response.
 
         Raises UpstreamFailed if there is no response, RequestRefused if another gateway responded. Once
         something has been sent downstream, a failure breaks the response off instead.
         """
+        if self._tracer is None:
+            return self._forward(exchange, client, _NOTHING_CARRIED)
+        return self._forward_traced(exchange, client, self._tracer)
+
+    async def _forward_traced(self, exchange: Exchange, client: Reply, tracer: "Tracer") -> Forwarded:
+        """The call has a span, and the upstream continues the trace."""
+        call = exchange.call
+        if exchange.on_outcome is not None:
+            exchange = replace(exchange, on_event=tracer.watch(client.answered, exchange.on_event))
+        facts: dict[str, str | int] = {
+            "method": call.head.method,
+            "upstream": call.upstream.name,
+            "server": call.head.url.host or "",
+            "port": call.head.url.port or 0,
+        }
+        with tracer.call(call.head.method, **facts) as span:
+            forwarded = await self._forward(exchange, client, tracer.carry(span))
+            held, failed = forwarded.held, forwarded.failed
+            status = held.head.status if held is not None else client.status
+            tracer.describe(span, status=(failed.status if failed is not None else status) or None)
+        return forwarded
+
+    async def _forward(self, exchange: Exchange, client: Reply, carried: Carried) -> Forwarded:
+        """carried: headers that continue the trace."""
         watch = IdleWatch(exchange.call.upstream)
         response: UpstreamResponse | None = None
         head_seconds: float | None = None
         try:
-            response = await self._client.request(exchange.call, watch)
+            response = await self._client.request(_with_headers(exchange.call, carried), watch)
             head_seconds, beginning, left = watch.last_seconds, b"", exchange.additions
             while left and exchange.make_with is not None and response.status == 400:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
@@ -58,7 +95,7 @@ class Relay:
                     break
                 left -= named
                 response.close()
-                call = await exchange.make_with(left)
+                call = _with_headers(await exchange.make_with(left), carried)
                 response, beginning = await self._client.request(call, watch), b""
             # If it is refused without them, too, they were not the (only) reason: nothing to remember.
             refused = exchange.additions - left if response.status < 400 else NOTHING_ADDED
@@ -69,7 +106,7 @@ class Relay:
             watch.close()
             if response is not None:
                 response.close()
-            client.note.add_exchange(
+            client.answered.add_exchange(
                 watch.upstream.name, watch.begun_seconds, head_seconds, watch.last_seconds
             )
 
@@ -106,6 +143,10 @@ class Relay:
             return Forwarded()
         await ResponseStream(exchange, response, client, self._bounds).pass_on(beginning)
         return Forwarded()
+
+
+def _with_headers(call: UpstreamCall, carried: Carried) -> UpstreamCall:
+    return UpstreamCall(call.upstream, call.head.with_headers(carried), call.body) if carried else call
 
 
 def _find_named(body: bytes, additions: Additions) -> Additions:

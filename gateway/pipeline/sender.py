@@ -4,42 +4,55 @@ The body is rewritten, usage is requested and the gateway's tool offered, and he
 what was done.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from gateway.activity.book import ActivityBook
+from gateway.activity.economics import render_economics
 from gateway.compaction.compactor import Compactor
+from gateway.conversations.registry import Registry, SettingsTime
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import fingerprint_plan
+from gateway.headers import (
+    X_GATEWAY_CONVERSATION,
+    X_GATEWAY_ECONOMICS,
+    X_GATEWAY_MAX_TOKENS,
+    X_GATEWAY_PLAN,
+    X_GATEWAY_TOKENS,
+    X_GATEWAY_WARNING,
+)
+from gateway.http.answered import Answered
 from gateway.http.reply import Reply
 from gateway.outgoing.call_maker import Additions, CallMaker
-from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.outcomes import OutcomeRecorder
-from gateway.pipeline.plan_headers import PlanHeaders
+from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.pipeline.recall_loop import RecallLoop
 from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.pipeline.relay import Relay
+from gateway.planning.learning import Learner
+from gateway.reporting.reporter import Reporter
+from gateway.wire.response.facts import is_window_exceeded
 
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
 _NEAR: Final = 0.5
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sender:
-    def __init__(
-        self,
-        headers: PlanHeaders,
-        calls: CallMaker,
-        relay: Relay,
-        compactor: Compactor,
-        outcomes: OutcomeRecorder,
-        recalls: RecallLoop,
-    ) -> None:
-        self._headers = headers
-        self._calls = calls
-        self._relay = relay
-        self._compactor = compactor
-        self._outcomes = outcomes
-        self._recalls = recalls
+    # Whether responses say what was done with their requests.
+    shows_headers: bool
+    # What conversations cost, for clients that ask.
+    activity: ActivityBook
+    calls: CallMaker
+    relay: Relay
+    compactor: Compactor
+    registry: Registry
+    # Of the settings that the sender belongs to.
+    time: SettingsTime
+    learner: Learner
+    reporter: Reporter
+    recalls: RecallLoop
 
     async def send(
         self,
@@ -54,45 +67,76 @@ class Sender:
         probe: how much of the response is held back to find that out; None leaves it to the plan. additions:
         as chosen for this plan, None if they are not yet.
         """
-        await self._compactor.secure(turn, plan)
+        await self.compactor.secure(turn, plan)
         if additions is None:
             additions = self.choose_additions(turn, plan)
-        make_call = partial(self._calls.make, turn, plan)
+        make_call = partial(self.calls.make, turn, plan)
         if turn.note_sent is not None:
             turn.note_sent(fingerprint_plan(plan), turn.conversation_id)
-        note = client.note
-        note.plan, note.received, note.sent = plan.name, plan.received, plan.sent
+        answered = client.answered
+        answered.plan, answered.received, answered.sent = plan.name, plan.received, plan.sent
+        record = partial(self._record, turn, answered)
         exchange = Exchange(
             call=await make_call(additions),
-            headers=self._headers.make(turn, plan),
-            on_outcome=partial(self._outcomes.record, turn, plan, note),
+            headers=self._make_headers(turn, plan),
+            on_outcome=partial(record, plan),
             additions=additions,
             make_with=make_call if additions else None,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,
         )
         if "tool" in additions:
-            forwarded = await self._recalls.run(turn, plan, exchange, client)
+            forwarded = await self.recalls.run(turn, plan, exchange, client, record)
         else:
-            forwarded = await self._relay.forward(exchange, client)
-        self._calls.note_refused(turn, forwarded.refused)
+            forwarded = await self.relay.forward(exchange, client)
+        self.calls.note_refused(turn, forwarded.refused)
         return forwarded.held
 
     async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Reply) -> None:
         """Relays a refusal as it came."""
-        await self._relay.send_held(refusal, self._headers.make(turn, plan), client)
+        await self.relay.send_held(refusal, self._make_headers(turn, plan), client)
 
     def choose_additions(self, turn: Turn, plan: Plan) -> Additions:
         """See CallMaker."""
-        return self._calls.choose_additions(turn, plan)
+        return self.calls.choose_additions(turn, plan)
 
     def count_copied_bytes(self, turn: Turn, plan: Plan, additions: Additions) -> int:
         """See CallMaker."""
-        return self._calls.count_copied_bytes(turn, plan, additions)
+        return self.calls.count_copied_bytes(turn, plan, additions)
 
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """See CallMaker."""
-        return await self._calls.count_bytes(turn, plan)
+        return await self.calls.count_bytes(turn, plan)
+
+    def _make_headers(self, turn: Turn, plan: Plan) -> dict[str, str]:
+        """Say what was done with the request. Empty where the settings switch them off."""
+        if not self.shows_headers:
+            return {}
+        headers = {
+            X_GATEWAY_CONVERSATION: turn.conversation_id,
+            X_GATEWAY_PLAN: plan.name,
+            X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
+        }
+        if plan.output is not None:
+            headers[X_GATEWAY_MAX_TOKENS] = str(plan.output)
+        if turn.wants_economics:
+            headers[X_GATEWAY_ECONOMICS] = render_economics(self.activity.find_of(turn))
+        if plan.warning is not None:
+            headers[X_GATEWAY_WARNING] = plan.warning
+        return headers
+
+    def _record(self, turn: Turn, answered: Answered, plan: Plan, outcome: Outcome) -> None:
+        """Records the response and learns from its usage, also if the client hung up. Never waits."""
+        reading = outcome.reading
+        usage = reading.usage
+        answered.usage, answered.finish_reason = usage, reading.finish_reason
+        is_usable = usage is not None or reading.is_complete
+        if 200 <= outcome.status < 300 and is_usable and not reading.has_error:
+            head = self.compactor.record_response(turn, plan, usage)
+            self.registry.record(turn, plan, head, self.time)
+            self.reporter.note_request(turn, plan, usage)
+        if usage is not None and is_window_exceeded(reading.finish_reason):
+            self.learner.learn_from_full_window(turn, usage)
 
 
 def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:

@@ -98,7 +98,7 @@ class UnknownThreads:
 
     async def _send(self, route: Route, body: ReceivedBody, history: StoredHistory, client: Reply) -> None:
         """Raises RequestRefused in place of the upstream's refusal of what is too large."""
-        client.note.more = "a thread of unknown history"
+        client.answered.more = "a thread of unknown history"
         exchange = self._names.make_exchange(route, route.with_body(body.raw))
         given = _Names(history)
         on_event = given.note if exchange.on_event is None else chain(exchange.on_event, given.note)

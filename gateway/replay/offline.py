@@ -15,8 +15,8 @@ from gateway.compaction.summary_client import SummaryReply
 from gateway.compaction.summary_prompt import FittedCall
 from gateway.core.compaction.summary import Candidate, find_headings
 from gateway.core.sizing.usage import Usage
+from gateway.http.answered import Answered
 from gateway.http.reply import Reply
-from gateway.http.request_note import RequestNote
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.replay.prefix_cache import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
@@ -42,7 +42,7 @@ class OfflineClient(Reply):
     def __init__(self) -> None:
         self.status = 0
         self.is_committed = False
-        self.note = RequestNote()
+        self.answered = Answered()
         # What the upstream reports for the next response. None if it fails.
         self.usage: Usage | None = None
 

@@ -1,6 +1,6 @@
 """Plays requests through what a running gateway consists of: admission, turns, planning, sending.
 
-All of it is built by `gateway.wiring`, with stand-ins for the upstream, the summarizer and the client. Each
+All of it is built by `gateway.app`, with stand-ins for the upstream, the summarizer and the client. Each
 recording is a tenant of its own, so that none learns from another. A summary that is made in the background
 is ready before the next request.
 """
@@ -15,7 +15,10 @@ import msgspec
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.activity.prices import PriceList, make_price_list
+from gateway.activity.prices import PriceList
+from gateway.app.build import Outside, Serving, build
+from gateway.app.process import Process, build_process
+from gateway.bounds.background import BackgroundTasks
 from gateway.bounds.lanes import take_all_steps
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
@@ -35,8 +38,6 @@ from gateway.reporting.events import CompactionFailed, Event, Pruned, SessionCom
 from gateway.settings import Settings
 from gateway.wire.body import JSON_ERRORS
 from gateway.wire.wire_format import WireFormat
-from gateway.wiring import Foundation, build_foundation, build_generation
-from gateway.wiring.generation import Generation, Outside
 
 # Headers that would make other tenants of requests of one recording.
 _CREDENTIALS: Final = frozenset(
@@ -57,7 +58,9 @@ class ReplayGateway:
     """What a running gateway consists of, for one policy. name: of the policy, for people."""
 
     name: str
-    generation: Generation
+    serving: Serving
+    # That follow from its responses.
+    tasks: BackgroundTasks
     summaries: OfflineSummaries
     events: Subscription
     sizer: Sizer
@@ -126,10 +129,10 @@ class ReplaySession:
 
     @property
     def _proxy(self) -> Proxy:
-        return self._gateway.generation.pipeline.proxy
+        return self._gateway.serving.proxy
 
     async def _settle(self) -> None:
-        await self._gateway.generation.compaction.compactor.finish()
+        await self._gateway.tasks.finish()
 
     async def _build_turn(self, request: RecordedRequest) -> Turn | None:
         try:
@@ -252,47 +255,46 @@ def _count_reply(wire_format: WireFormat, counter: TextCounter, raw: bytes) -> i
 
 @asynccontextmanager
 async def open_gateways(choices: Mapping[str, Settings]) -> AsyncIterator[Sequence[ReplayGateway]]:
-    """choices: the settings of each policy, by its name. All share one foundation: what is counted once for
-    a message is known to all of them, while everything else belongs to a generation or to a tenant.
+    """choices: the settings of each policy, by its name. All share one process: what is counted once for
+    a message is known to all of them, while everything else belongs to its settings or to a tenant.
     """
-    foundation = replace(build_foundation(next(iter(choices.values())), lanes=InlineLanes()), plugins=())
-    await foundation.stores.open()
-    await asyncio.to_thread(foundation.reading.tokenizer.load)
-    with foundation.bus.subscribe() as events:
-        gateways = [_make_gateway(name, settings, foundation, events) for name, settings in choices.items()]
+    process = replace(build_process(next(iter(choices.values())), lanes=InlineLanes()), plugins=())
+    await process.stores.open()
+    await asyncio.to_thread(process.reading.tokenizer.load)
+    with process.bus.subscribe() as events:
+        gateways = [_make_gateway(name, settings, process, events) for name, settings in choices.items()]
         try:
             yield gateways
         finally:
-            for gateway in gateways:
-                await gateway.generation.compaction.compactor.close()
-            await _close(foundation)
+            await process.running.tasks.close()
+            await _close(process)
 
 
-def _make_gateway(
-    name: str, settings: Settings, foundation: Foundation, events: Subscription
-) -> ReplayGateway:
+def _make_gateway(name: str, settings: Settings, process: Process, events: Subscription) -> ReplayGateway:
     summaries = OfflineSummaries()
-    outside = Outside(relay=OfflineRelay(settings, foundation.budget, foundation.client), calls=summaries)
+    outside = Outside(relay=OfflineRelay(settings, process.budget, process.client), calls=summaries)
+    serving = build(settings, process, outside=outside)
     return ReplayGateway(
         name=name,
-        generation=build_generation(settings, foundation, outside=outside),
+        serving=serving,
+        tasks=process.running.tasks,
         summaries=summaries,
         events=events,
-        sizer=foundation.reading.sizer,
+        sizer=process.reading.sizer,
         counters={
-            "tiktoken": foundation.reading.tokenizer.count,
+            "tiktoken": process.reading.tokenizer.count,
             "chars": count_by_length,
             "chars-up": count_by_length_up,
         },
-        prices=make_price_list(settings, foundation.price_table),
+        prices=serving.prices,
     )
 
 
-async def _close(foundation: Foundation) -> None:
-    await foundation.log_writer.finish()
-    await foundation.archive.finish()
-    await foundation.search.close()
-    await foundation.sessions.finish()
-    await foundation.client.close()
-    await foundation.stores.close()
-    foundation.lanes.close()
+async def _close(process: Process) -> None:
+    await process.log_writer.finish()
+    await process.archive.finish()
+    await process.search.close()
+    await process.sessions.finish()
+    await process.client.close()
+    await process.stores.close()
+    process.lanes.close()

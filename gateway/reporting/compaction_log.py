@@ -16,7 +16,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionTrigger
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.originals.removed import RemovalKind
-from gateway.state.records import Kind, Listed, Records
+from gateway.state.records import Kind, Records, TaggedRecord
 from gateway.store.interface import Store, StoreError
 from gateway.store.keys import make_tag
 
@@ -97,7 +97,7 @@ class CompactionLogWriter:
         """Returns once every noted entry is with the store."""
         await asyncio.gather(*self._trimming)
 
-    async def _list(self, tag: str, conversation_id: str) -> list[Listed[LogEntry]]:
+    async def _list(self, tag: str, conversation_id: str) -> list[TaggedRecord[LogEntry]]:
         listed = await self._store.list(_KIND, tag, conversation_id)
         return sorted(self._records.parse_listed(listed), key=lambda each: each.name)
 

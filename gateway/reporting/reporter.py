@@ -18,9 +18,9 @@ from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
+from gateway.http.answered import Fact
 from gateway.originals.archive import OriginalsArchive
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
-from gateway.reporting.compaction_span import describe_compaction
 from gateway.reporting.events import (
     Bus,
     CompactionFailed,
@@ -31,10 +31,9 @@ from gateway.reporting.events import (
 )
 from gateway.reporting.metrics import Metrics
 from gateway.sessions.keeper import SessionKeeper
-from gateway.traces import names
 
 if TYPE_CHECKING:
-    from gateway.traces.tracer import Tracer
+    from gateway.traces import Tracer
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
@@ -130,8 +129,9 @@ class Reporter:
         self._metrics.note_compaction_time(request.kind, seconds)
         entry = self._make_entry(cut, result, request, seconds)
         if self._tracer is not None:
-            attributes = describe_compaction(turn.conversation_id, entry, result.riding_calls)
-            self._tracer.record(names.COMPACT, seconds, self._clock(), attributes)
+            self._tracer.record_compaction(
+                seconds, self._clock(), **_list_facts(turn.conversation_id, entry, result.riding_calls)
+            )
         self._log_writer.note(turn, entry)
         money = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
         self._metrics.money.note_summary(turn.tenant.label, money)
@@ -316,3 +316,22 @@ class Reporter:
             calls=result.calls,
             seconds=seconds,
         )
+
+
+def _list_facts(conversation_id: str, entry: LogEntry, riding_calls: int) -> dict[str, Fact]:
+    """What the span of a compaction says: the numbers of its entry in the compaction log."""
+    is_done = entry.outcome == DONE
+    return {
+        "conversation": conversation_id,
+        "trigger": entry.trigger,
+        "reason": entry.reason or None,
+        "result": entry.outcome,
+        "request_model": entry.model,
+        "compacted": is_done or None,
+        "error": None if is_done else entry.outcome,
+        "covers": entry.messages,
+        "calls": entry.calls,
+        "riding_calls": riding_calls,
+        "tokens_before": entry.pre_tokens,
+        "tokens_after": entry.post_tokens,
+    }

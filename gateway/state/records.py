@@ -38,7 +38,7 @@ class Stored(NamedTuple, Generic[K]):
     record: K
 
 
-class Listed(NamedTuple, Generic[K]):
+class TaggedRecord(NamedTuple, Generic[K]):
     """tag: of its owner. group: its conversation."""
 
     tag: str
@@ -84,12 +84,12 @@ class Records(Generic[K]):
         record = self._decode(self._key(owner, found.name), found.value)
         return Stored(found.name, record) if record is not None else None
 
-    def parse_listed(self, listed: Iterable[ListedRecord]) -> Iterator[Listed[K]]:
+    def parse_listed(self, listed: Iterable[ListedRecord]) -> Iterator[TaggedRecord[K]]:
         """Those that are whole."""
         for key, group, value in listed:
             record = self._decode(key, value)
             if record is not None:
-                yield Listed(key.tag, group, key.name, record)
+                yield TaggedRecord(key.tag, group, key.name, record)
 
     def put(
         self, owner: str, name: str, record: K, *, group: str = "", keep_seconds: float | None = None
@@ -137,13 +137,13 @@ class Records(Generic[K]):
 
     async def list_tagged(
         self, tag: str | None, group: str | None = None, *, wait: float = LATEST
-    ) -> list[Listed[K]]:
+    ) -> list[TaggedRecord[K]]:
         """The same for who only knows the tag of the owner."""
         return [*self.parse_listed(await self._store.list(self.kind.name, tag, group, wait=wait))]
 
     async def list(
         self, owner: str | None = None, group: str | None = None, *, wait: float = LATEST
-    ) -> list[Listed[K]]:
+    ) -> list[TaggedRecord[K]]:
         """All of an owner, or of one conversation of it; of all owners if None. Raises Unknown."""
         return await self.list_tagged(make_tag(owner) if owner is not None else None, group, wait=wait)
 

@@ -222,7 +222,7 @@ async def compaction_parts(
         editor=SummaryEditor(state, planner, sizer, reporter, clock),
         model=model,
     )
-    await compactor.close()
+    await job.running.tasks.close()
     lanes.close()
 
 

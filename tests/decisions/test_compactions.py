@@ -49,7 +49,7 @@ _REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 async def settle(parts: CompactionParts) -> None:
     """Until the background tasks are done, and the tasks that they start."""
     async with asyncio.timeout(10):
-        while not parts.compactor.is_idle:
+        while parts.compactor.running.tasks:
             await asyncio.sleep(0)
 
 
@@ -191,7 +191,7 @@ async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> N
         parts.compactor.record_response(turn, make_plan(), _FULL)
         while parts.compactor.find_running(turn) is None:
             await asyncio.sleep(0)
-        await parts.compactor.close()
+        await parts.compactor.running.tasks.close()
         assert pivots_of(parts, _RECEIVED) == []
     async with compaction_parts(store=store) as parts:
         head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")

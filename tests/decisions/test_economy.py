@@ -16,7 +16,7 @@ from gateway.core.economy.compaction_cost import (
     is_pruning_cheaper,
     size_up,
 )
-from gateway.core.economy.ledger import Answered, find_ledger, note_response, pass_on_ledger, pay_rent
+from gateway.core.economy.ledger import AnsweredTurn, find_ledger, note_response, pass_on_ledger, pay_rent
 from gateway.core.economy.rates import UNCACHED, Rates, choose_rates, with_cache
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price, add_usd, count_saved_usd, sum_usd
@@ -85,7 +85,9 @@ def test_a_compaction_that_always_fails_is_not_tried_more_often_than_rent_pays_f
     ledger, prompt, rent, paid, tries = None, 10_000, 0.0, 0.0, 0
     for _ in range(120):
         usage = Usage(prompt, 100)
-        answered = Answered(usage=usage, pivot=None, pivot_tokens=0, fixed_tokens=8_000.0, tail_tokens=10_000)
+        answered = AnsweredTurn(
+            usage=usage, pivot=None, pivot_tokens=0, fixed_tokens=8_000.0, tail_tokens=10_000
+        )
         ledger = note_response(ledger, answered, rates, 0.0)
         rent += read * max(0.0, prompt - ledger.base_tokens)
         sizes = size_up(ledger, prompt, 10_000, growth)
@@ -120,7 +122,7 @@ def test_pruning_stands_against_a_summary_by_the_token_that_it_frees() -> None:
 _RATES = Rates(write=1.25, read=0.1, output=5.0)
 
 
-def answer(prompt_tokens: int, output_tokens: int = 100, **fields: Any) -> Answered:
+def answer(prompt_tokens: int, output_tokens: int = 100, **fields: Any) -> AnsweredTurn:
     usage = Usage(prompt_tokens, output_tokens)
     defaults: dict[str, Any] = {
         "pivot": None,
@@ -128,10 +130,10 @@ def answer(prompt_tokens: int, output_tokens: int = 100, **fields: Any) -> Answe
         "fixed_tokens": 5_000.0,
         "tail_tokens": 10_000,
     }
-    return Answered(**{"usage": usage} | defaults | fields)
+    return AnsweredTurn(**{"usage": usage} | defaults | fields)
 
 
-def note(before: BranchLedger | None, answered: Answered) -> BranchLedger:
+def note(before: BranchLedger | None, answered: AnsweredTurn) -> BranchLedger:
     return note_response(before, answered, _RATES, 7.0)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
+from gateway.bounds.background import BackgroundTasks
 from gateway.core.limits.model_limits import Limits
 from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ServedModel
@@ -218,11 +219,11 @@ async def test_an_upstream_gets_the_headers_of_a_client_only_where_its_key_is_th
         upstream = replace(UPSTREAM, base_url=toy.base_url, api_key=key)
         book = await make_book(settings=replace(SETTINGS, upstreams={"default": upstream}))
         async with Client() as client:
-            discovery = Discovery(book, client, Clock())
+            discovery = Discovery(book, client, tasks := BackgroundTasks("asking"), Clock())
             for owner in ("a", "b"):
                 discovery.notice(owner, upstream, "m", client_headers(f"sk-{owner}"))
-                await discovery.finish()
-            await discovery.close()
+                await tasks.finish()
+            await tasks.close()
         found = [(await book.load(ServedModel(owner, "default", "m"))).context for owner in ("a", "b", "c")]
         sent = [{name.lower(): value for name, value in seen.headers} for seen in toy.requests]
     assert found == ([4_096, 16_384, None] if own_key is None else [9_000] * 3)
@@ -249,15 +250,15 @@ async def test_it_is_asked_again_after_an_hour_and_after_a_failure_in_five_minut
     async with ToyUpstream() as toy, Client() as client:
         upstream, clock = replace(UPSTREAM, base_url=toy.base_url), Clock()
         book = await make_book(clock=clock, settings=replace(SETTINGS, upstreams={"default": upstream}))
-        discovery = Discovery(book, client, clock)
+        discovery = Discovery(book, client, tasks := BackgroundTasks("asking"), clock)
         for later, window, asked in waits:
             clock.now += later
             answer = RawAnswer(pieces=(listed % window,)) if window else failure
             toy.raw_answers["GET", "/v1/models"] = answer
             for _ in range(2):
                 discovery.notice("t", upstream, "m", client_headers("sk-a"))
-                await discovery.finish()
+                await tasks.finish()
             assert len(toy.requests) == asked
             found.append((await book.load(ServedModel("t", "default", "m"))).context)
-        await discovery.close()
+        await tasks.close()
     assert found == [4_096, 4_096, 8_192, 8_192, 8_192, 9_000]

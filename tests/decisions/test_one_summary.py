@@ -77,7 +77,7 @@ async def test_when_the_leader_stops_another_process_takes_over_at_once() -> Non
         await group.one.start_calling()
         second = group.other.start()
         await group.wait_until_one_waits()
-        await group.one.parts.compactor.close()
+        await group.one.parts.compactor.running.tasks.close()
         pivot = (await second).pivot
         assert pivot is not None and pivot.summary.startswith("By another.")
         assert group.other.calls == 1
@@ -211,7 +211,7 @@ async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command(
             parts.manual.compact(turn, "")
             while parts.compactor.find_running(turn) is None:
                 await asyncio.sleep(0)
-            await parts.compactor.close()
+            await parts.compactor.running.tasks.close()
         async with compaction_parts(store=store) as parts:
             conversation = turn.received.conversation
             await look_for_marker(parts.state, conversation)
@@ -220,7 +220,7 @@ async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command(
 
 
 async def settle(process: Process) -> None:
-    await wait_until(lambda: process.parts.compactor.is_idle)
+    await wait_until(lambda: not process.parts.compactor.running.tasks)
 
 
 async def find_marker(process: Process) -> Turn:

@@ -13,7 +13,7 @@ from gateway.core.compaction.prune import PruneThresholds, choose_prune_threshol
 from gateway.core.compaction.summary import Accepted, Candidate, SummaryBounds, find_flaw, judge_summary
 from gateway.core.compaction.summary_model import choose_summary_model
 from gateway.core.digest.allocation import allocate
-from gateway.core.economy.ledger import Answered, note_response
+from gateway.core.economy.ledger import AnsweredTurn, note_response
 from gateway.core.economy.rates import Rates
 from gateway.core.history.conversation import begin_conversation, find_open_group, with_messages
 from gateway.core.history.head import smooth_growth
@@ -162,7 +162,7 @@ def growth(growth: float, total: int) -> float:
 
 def cache(usage: dict[str, int]) -> list[bool]:
     """Whether a response tells of a cache, or of none."""
-    told = Answered(
+    told = AnsweredTurn(
         usage=Usage(**usage), pivot=None, pivot_tokens=0, fixed_tokens=5_000.0, tail_tokens=10_000
     )
     ledger = note_response(None, told, Rates(1.25, 0.1, 5.0), 7.0)

@@ -298,7 +298,7 @@ async def test_pages_and_methods_are_those_of_one_process(office: Office) -> Non
 
 
 async def test_a_worker_that_hangs_keeps_no_page_waiting(office: Office) -> None:
-    known = (await office.say(4, "sk-hanging"))[0]
+    known = (await office.say(16, "sk-hanging"))[0]
     tenant = await find_tenant(office, known)
     hanging = find_workers(office.gateway)["worker-1"]
     os.kill(hanging, signal.SIGSTOP)

@@ -302,6 +302,21 @@ async def test_a_worker_that_does_not_end_in_time_is_killed(tmp_path: Path) -> N
         assert "have not ended in time and are killed: 1" in gateway.log
 
 
+async def test_a_worker_that_leaves_and_does_not_end_is_killed_and_replaced(tmp_path: Path) -> None:
+    """It has as long as one that ends with the gateway."""
+    async with (
+        ToyUpstream() as toy,
+        running_workers(toy, tmp_path, 2, "drain_seconds: 0\n") as gateway,
+    ):
+        starts, leaving = count_starts(gateway), find_workers(gateway)["worker-1"]
+        os.kill(leaving, signal.SIGTERM)
+        # It waits for a second before it ends.
+        await wait_until_said(gateway, "leaving everything new to the other workers")
+        os.kill(leaving, signal.SIGSTOP)
+        await wait_until_said(gateway, f"worker-1 (process {leaving}) does not respond and is killed")
+        await wait_until_started(gateway, starts + 1)
+
+
 @pytest.mark.exhaustive  # it counts as hanging after a minute of silence
 async def test_a_worker_that_hangs_is_killed_and_replaced(crew: Crew) -> None:
     starts, hanging = count_starts(crew.gateway), find_workers(crew.gateway)["worker-1"]

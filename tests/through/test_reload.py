@@ -141,6 +141,25 @@ async def test_an_operator_compacts_at_the_next_request_after_a_reload() -> None
         assert told == (202, {"id": conversation, "begins": "at the next request"})
 
 
+async def test_no_summary_is_asked_for_with_what_a_request_under_way_at_a_reload_had() -> None:
+    """It ends when its upstream and its credential do not hold any more."""
+    async with reloading(window=128_000) as case, ToyUpstream(window=128_000) as other:
+        sent = asyncio.Event()
+        case.toy.delivery = Delivery(after=sent)
+        asking = asyncio.create_task(case.say(talk(3), stream=True))
+        await wait_until(lambda: len(case.toy.chats) == 1)
+        await case.reload(toy=other)
+        sent.set()
+        conversation = (await asking).header("x-gateway-conversation")
+        await case.product.at_rest()
+        assert conversation is not None
+        told = await ask_to_compact(case.product, conversation)
+        assert told == (202, {"id": conversation, "begins": "at the next request"})
+        assert (await case.say(talk(3))).is_whole
+        await wait_until(lambda: len(other.summaries) == 1)
+    assert case.toy.summaries == []
+
+
 async def test_settings_that_lead_to_the_gateway_itself_or_are_wrong_change_nothing() -> None:
     async with reloading() as case:
         own = make_settings(case.toy, more=ADMIN).replace(case.toy.base_url, case.product.base_url)

@@ -25,12 +25,12 @@ from pathlib import Path
 import yaml
 
 import gateway.__main__ as program
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
+from gateway.app.process import Periods
+from gateway.app.running import running
 from gateway.settings import Settings, load_settings
 from gateway.settings import SettingsError as SettingsError
 from gateway.state.single import LeaseTimes
-from gateway.wiring import Parts, build
-from gateway.wiring.periods import Periods
 from tests.toy.running import wait_until
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -49,7 +49,6 @@ class Product:
     """A gateway in this process."""
 
     _app: Gateway
-    _parts: Parts
     _folder: Path
 
     @property
@@ -78,14 +77,14 @@ class Product:
 
         A store on disk writes what can be lost half a second later.
         """
-        foundation = self._parts.foundation
+        process = self._app.process
         await wait_until(lambda: self._app.is_idle)
-        await foundation.log_writer.finish()
-        await foundation.archive.finish()
-        await foundation.search.finish()
-        await foundation.sessions.finish()
-        await foundation.named.finish()
-        await wait_until(lambda: not foundation.activity.unsaved)
+        await process.log_writer.finish()
+        await process.archive.finish()
+        await process.search.finish()
+        await process.sessions.finish()
+        await process.named.finish()
+        await wait_until(lambda: not process.activity.unsaved)
 
     async def reload(self, settings: str) -> None:
         """As by a changed settings file. Raises SettingsError if they cannot be used."""
@@ -129,13 +128,8 @@ async def serve(
         folder = Path(name)
         path = None if settings is None else await asyncio.to_thread(_write, folder, settings)
         loaded = await asyncio.to_thread(_load, path, env or {}, upstream)
-        parts = build(loaded, periods=periods)
-        app = Gateway(loaded, parts)
-        await app.start()
-        try:
-            yield Product(app, parts, folder)
-        finally:
-            await app.stop()
+        async with running(loaded, periods=periods) as app:
+            yield Product(app, folder)
 
 
 @dataclass(frozen=True, kw_only=True)

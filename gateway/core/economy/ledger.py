@@ -19,7 +19,7 @@ USUAL_SUMMARY_TOKENS: Final = 1_500
 
 # Not frozen: one is made for every response, and a frozen dataclass takes six times as long to construct.
 @dataclass(kw_only=True, slots=True)
-class Answered:
+class AnsweredTurn:
     """A response whose upstream reported its usage. Tokens."""
 
     usage: Usage
@@ -43,7 +43,7 @@ def note_time(before: BranchLedger | None, now_seconds: float) -> BranchLedger:
 
 
 def note_response(
-    before: BranchLedger | None, answered: Answered, rates: Rates, now_seconds: float
+    before: BranchLedger | None, answered: AnsweredTurn, rates: Rates, now_seconds: float
 ) -> BranchLedger:
     """The ledger after a response.
 

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.sizing.usage import Usage
-from gateway.http.request_note import RequestNote
+from gateway.http.answered import Answered
 from gateway.reporting.metrics import definitions, gauges
 from gateway.reporting.metrics.collector import PlainCollector
 from gateway.reporting.metrics.counters import RareCounters
@@ -96,18 +96,18 @@ class Metrics:
         if usage.cache_write_tokens:
             self._usage.add(("written", tenant), usage.cache_write_tokens)
 
-    def note_end(self, note: RequestNote, status: int, end_seconds: float) -> None:
-        """A request is done. status: 0 if nothing was sent to its client."""
-        kind = _STATUS_CLASSES[status // 100] if 0 <= status < 600 else "none"
-        self._requests.add((note.format, note.name_plan(), kind))
-        self._overhead.observe((), note.count_own_seconds(end_seconds))
-        if note.upstream is not None:
-            label = (note.upstream,)
-            self._upstream.observe(label, note.upstream_seconds)
-            if note.first_byte_seconds is not None:
-                self._first_byte.observe(label, note.first_byte_seconds)
-        if note.waited_seconds:
-            self._wait.observe((), note.waited_seconds)
+    def note_end(self, answered: Answered) -> None:
+        """A request is done."""
+        kind = _STATUS_CLASSES[answered.status // 100] if 0 <= answered.status < 600 else "none"
+        self._requests.add((answered.format, answered.plan_name, kind))
+        self._overhead.observe((), answered.own_seconds)
+        if answered.upstream is not None:
+            label = (answered.upstream,)
+            self._upstream.observe(label, answered.upstream_seconds)
+            if answered.first_byte_seconds is not None:
+                self._first_byte.observe(label, answered.first_byte_seconds)
+        if answered.waited_seconds:
+            self._wait.observe((), answered.waited_seconds)
 
     def count_cache_break(self, change: str) -> None:
         """change: compaction, pruning, edit or history."""

@@ -24,19 +24,19 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.app import SERVICE, Gateway
+from gateway.app.gateway import SERVICE, Gateway
+from gateway.app.running import running
+from gateway.app.serve import run_loop
 from gateway.command_line.clients import KnownClient, OwnSettings, find_client
 from gateway.command_line.figures import show_number_of, show_tokens, show_usd
 from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.process_setup import open_standard_streams, set_up_process
-from gateway.serving.serve import run_loop
 from gateway.settings import BUILT_IN_UPSTREAMS, Problem, Settings, SettingsError
 from gateway.settings.upstream_schema import WIRE_FORMATS
 from gateway.settings.values import check_url
 from gateway.store.address import find_folder
 from gateway.store.interface import StoreError
-from gateway.wiring import Parts, build
 
 log: Final = logging.getLogger("gateway")
 
@@ -150,11 +150,8 @@ def _open_log(settings: Settings) -> Path:
 
 
 async def _run(settings: Settings, words: list[str], env: dict[str, str], log_path: Path) -> int:
-    parts = build(settings)
-    gateway = Gateway(settings, parts)
-    await gateway.start()
     begun_seconds = time.time()
-    try:
+    async with running(settings) as gateway:
         root = f"http://127.0.0.1:{gateway.port}"
         log.info("admin port %d; runs %s", gateway.admin_port, words[0])
         status = await _run_command(
@@ -162,9 +159,7 @@ async def _run(settings: Settings, words: list[str], env: dict[str, str], log_pa
             {name: value.replace("{root}", root) for name, value in env.items()},
             gateway,
         )
-    finally:
-        await gateway.stop()
-    _say(_describe(parts, settings, words[0], begun_seconds, log_path))
+    _say(_describe(gateway, settings, words[0], begun_seconds, log_path))
     return status
 
 
@@ -216,10 +211,12 @@ def _wait(child: "subprocess.Popen[bytes]") -> int:
 # What came of it
 
 
-def _describe(parts: Parts, settings: Settings, program: str, begun_seconds: float, log_path: Path) -> str:
+def _describe(
+    gateway: Gateway, settings: Settings, program: str, begun_seconds: float, log_path: Path
+) -> str:
     """In one line, of this run alone."""
-    foundation = parts.foundation
-    counts = _Counts(foundation.metrics.render().decode())
+    process = gateway.process
+    counts = _Counts(process.metrics.render().decode())
     requests = sum(int(counts.sum("gateway_requests", format=form)) for form in WIRE_FORMATS)
     if not requests:
         return f"no request of {program} came to the gateway, so it did nothing; log: {log_path}"
@@ -234,7 +231,7 @@ def _describe(parts: Parts, settings: Settings, program: str, begun_seconds: flo
         told += f", {usd} saved" if without >= with_it else f", {usd} more than without it"
     compacted = (
         activity.id[:_ID_LENGTH]
-        for activity in foundation.activity.list()
+        for activity in process.activity.list()
         if any(note.at_seconds >= begun_seconds for note in activity.summaries)
     )
     newest = next(compacted, None)

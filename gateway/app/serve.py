@@ -7,11 +7,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
+from gateway.app.reload import Reloader, SettingsWatcher
 from gateway.bounds.process import collect_garbage, tune_interpreter
 from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import (
@@ -30,15 +31,13 @@ from gateway.command_line.process_setup import (
 )
 from gateway.command_line.terminal import Terminal
 from gateway.http.ports import bind_port, describe_bind_error
-from gateway.reload.reloader import Reloader
-from gateway.reload.watcher import SettingsWatcher
 from gateway.settings import Listen, Settings
 from gateway.store.address import find_folder
 
 log = logging.getLogger("gateway")
 
 
-class Running(Protocol):
+class Serves(Protocol):
     """A gateway of one process or of several, from its start on."""
 
     @property
@@ -59,8 +58,6 @@ class Running(Protocol):
 
     async def wait_failure(self) -> Exception:
         """Returns when it cannot serve any longer, with the reason."""
-
-    async def stop(self) -> None: ...
 
     def stop_draining(self) -> None: ...
 
@@ -83,7 +80,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _serve_as_worker(options: argparse.Namespace) -> int:
-    from gateway.workers.worker import run_worker
+    from gateway.app.worker import run_worker
 
     set_up_process(parse_first_log(options.first_log), name_worker(options))
     return run_loop(run_worker(options))
@@ -112,7 +109,7 @@ def warn(settings: Settings) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _greet(settings: Settings, gateway: Running) -> None:
+def _greet(settings: Settings, gateway: Serves) -> None:
     """Shows what was started to a person, or only the warnings to a program that reads the log."""
     if logs_json():
         for warning in list_warnings(settings):
@@ -123,22 +120,22 @@ def _greet(settings: Settings, gateway: Running) -> None:
 
 async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
     # Not imported for the other commands: a health check runs every few seconds.
-    from gateway.app import start_gateway
+    from gateway.app.running import running
 
-    return await _run(settings, source, watcher, partial(start_gateway, settings))
+    return await _run(settings, source, watcher, running(settings))
 
 
 async def _run_supervisor(
     settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None, options: argparse.Namespace
 ) -> int:
-    from gateway.workers.supervisor import start_supervisor
-    from gateway.workers.worker_process import WorkerFailed
+    from gateway.app.supervisor import supervising
+    from gateway.app.worker_process import WorkerFailed
 
-    start = partial(
-        start_supervisor, settings, source, render_worker_arguments(options, settings.log), options.workers
-    )
+    arguments = render_worker_arguments(options, settings.log)
     try:
-        return await _run(settings, source, watcher, start)
+        return await _run(
+            settings, source, watcher, supervising(settings, source, arguments, options.workers)
+        )
     except WorkerFailed as error:
         complain(error.message, "")
         return error.status
@@ -148,7 +145,7 @@ async def _run(
     settings: Settings,
     source: SettingsSource,
     watcher: SettingsWatcher | None,
-    start: Callable[[], Awaitable[Running]],
+    opening: AbstractAsyncContextManager[Serves],
 ) -> int:
     """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
     loop = asyncio.get_running_loop()
@@ -156,35 +153,38 @@ async def _run(
     await _refuse_taken_port(settings.listen)
     if not logs_json():
         warn(settings)
-    gateway = await start()
-    _greet(settings, gateway)
-    tune_interpreter()
-
-    async def reload(loaded: Settings) -> None:
-        await gateway.reload(loaded)
-        set_up_logging(loaded.log, "supervisor" if gateway.workers > 1 else "")
-
-    background = [
-        loop.create_task(collect_garbage()),
-        loop.create_task(Reloader(source.load, reload, reloads, gateway.note_reload).run()),
-    ]
-    if watcher is not None:
-        background.append(loop.create_task(watcher.run(reloads.set)))
-    failing = loop.create_task(gateway.wait_failure())
-    stopping = loop.create_task(signals.get())
-    try:
+    async with opening as gateway:
+        _greet(settings, gateway)
+        tune_interpreter()
+        background = [loop.create_task(collect_garbage())]
+        background += _start_reloads(gateway, source, watcher, reloads)
+        failing = loop.create_task(gateway.wait_failure())
+        stopping = loop.create_task(signals.get())
         await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
         log.info("draining")
         stopping.cancel()
         background.append(loop.create_task(_hurry(signals, gateway)))
-    finally:
-        await gateway.stop()
     for task in background:
         task.cancel()
     if failing.done():
         raise failing.result()
     failing.cancel()
     return 0
+
+
+def _start_reloads(
+    gateway: Serves, source: SettingsSource, watcher: SettingsWatcher | None, wanted: asyncio.Event
+) -> "list[asyncio.Task[None]]":
+    async def reload(loaded: Settings) -> None:
+        await gateway.reload(loaded)
+        set_up_logging(loaded.log, "supervisor" if gateway.workers > 1 else "")
+
+    reloader = Reloader(source.load, reload, wanted, gateway.note_reload)
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(reloader.run())]
+    if watcher is not None:
+        tasks.append(loop.create_task(watcher.run(wanted.set)))
+    return tasks
 
 
 async def _refuse_taken_port(listen: Listen) -> None:
@@ -212,7 +212,7 @@ def _take_signals(loop: asyncio.AbstractEventLoop) -> "tuple[asyncio.Queue[None]
     return signals, reloads
 
 
-async def _hurry(signals: "asyncio.Queue[None]", gateway: Running) -> None:
+async def _hurry(signals: "asyncio.Queue[None]", gateway: Serves) -> None:
     """After one more signal, what is queued is still written, but not for longer than a moment."""
     await signals.get()
     log.warning("stopping at once")
@@ -221,7 +221,7 @@ async def _hurry(signals: "asyncio.Queue[None]", gateway: Running) -> None:
     gateway.stop_draining()
 
 
-def _show_start_screen(settings: Settings, gateway: Running) -> None:
+def _show_start_screen(settings: Settings, gateway: Serves) -> None:
     from gateway.command_line.start_screen import Places, render_start_screen
 
     places = Places(

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gateway.workers.messages import Order, ReadyReport
-from gateway.workers.worker_process import WorkerFailed, WorkerProcess, describe_end
+from gateway.app.orders import Order, ReadyReport
+from gateway.app.worker_process import WorkerFailed, WorkerProcess, describe_end
 
 log = logging.getLogger("gateway.workers")
 
@@ -33,9 +33,7 @@ def find_pause(failures: int) -> float:
 
 
 class Crew:
-    """note_replacement: called when a worker is started for one that has ended. wait_silence: returns when a
-    worker hangs.
-    """
+    """note_replacement: called when a worker is started for one that has ended."""
 
     def __init__(
         self,
@@ -43,15 +41,11 @@ class Crew:
         start: StartWorker,
         note_end: NoteEnd,
         note_replacement: Callable[[], None],
-        find_pause: Callable[[int], float] = find_pause,
-        wait_silence: Callable[[WorkerProcess], Awaitable[None]] = WorkerProcess.wait_silence,
     ) -> None:
         self._size = size
         self._start = start
         self._note_end = note_end
         self._note_replacement = note_replacement
-        self._find_pause = find_pause
-        self._wait_silence = wait_silence
         # By slot. Some of them may not be ready yet.
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
@@ -143,7 +137,7 @@ class Crew:
         while True:
             if slot in self._workers:
                 await self._watch(slot)
-            await asyncio.sleep(self._find_pause(self._failures[slot]))
+            await asyncio.sleep(find_pause(self._failures[slot]))
             if self._is_stopping:
                 return
             await self._replace(slot)
@@ -151,7 +145,7 @@ class Crew:
     async def _watch(self, slot: int) -> None:
         """Returns when a worker that served has ended."""
         worker = self._workers[slot]
-        watching = asyncio.create_task(self._kill_if_silent(worker))
+        watching = asyncio.create_task(self._kill_if_hanging(worker))
         try:
             status = await self._wait(slot)
         finally:
@@ -167,9 +161,9 @@ class Crew:
             describe_end(status),
         )
 
-    async def _kill_if_silent(self, worker: WorkerProcess) -> None:
-        """A worker that is stopped, or whose event loop hangs, would keep its clients waiting for ever."""
-        await self._wait_silence(worker)
+    async def _kill_if_hanging(self, worker: WorkerProcess) -> None:
+        """A worker that is stopped, or that hangs, would keep its clients and its place for ever."""
+        await worker.wait_hanging()
         log.error("%s (process %d) does not respond and is killed", worker.name, worker.process_id)
         worker.kill()
 

@@ -1,4 +1,4 @@
-"""The log of requests: a line for each new conversation, and at `debug` one for each request.
+"""Lines of the log about requests: for each new conversation, and at `debug` for each request.
 
 A path that looks like one of a conversation, but is not understood, is named once. No line holds content, a
 query or a key; clients choose paths and the names of models, so these are quoted and cut.
@@ -12,8 +12,8 @@ from aiohttp import hdrs
 
 from gateway.conversations.turn import Turn, name_ids
 from gateway.headers import X_GATEWAY_BYPASS
+from gateway.http.answered import Answered
 from gateway.http.request import RequestHead
-from gateway.http.request_note import RequestNote
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.logs.fields import name_fields
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
@@ -30,7 +30,7 @@ _ENDPOINT: Final = re.compile(
 )
 
 
-class RequestLog:
+class FirstSeen:
     def __init__(self, limits: LimitsBook) -> None:
         self._limits = limits
         self._seen: Lru[str, None] = Lru(_SEEN_BYTES)
@@ -69,50 +69,15 @@ class RequestLog:
             _quote(path),
         )
 
-    def note_end(self, head: RequestHead, note: RequestNote, status: int, end_seconds: float) -> None:
-        """A line for a request that is done. status: 0 if nothing was sent to its client."""
-        if not log.isEnabledFor(logging.DEBUG):
-            return
-        fields = _list_fields(note, status, end_seconds)
-        text = " ".join(f"{name}={value}" for name, value in fields.items())
-        method, path = head.method[:_SHOWN_CHARS], _quote(head.target.partition("?")[0])
-        log.debug("%s %s %s", method, path, text, extra=name_fields(method=method, path=path, **fields))
 
-
-def _list_fields(note: RequestNote, status: int, end_seconds: float) -> dict[str, str | int | float]:
-    """What is known of it. Times are in seconds."""
-    seconds = end_seconds - note.begun_seconds
-    usage, first_byte_seconds = note.usage, note.first_byte_seconds
-    found: dict[str, str | int | float | None] = {
-        "status": status or "-",
-        "plan": note.name_plan(),
-        "more": ascii(note.more) if note.more else None,
-        "conversation": note.conversation or None,
-        "upstream": note.upstream,
-        "received": note.received if note.conversation else None,
-        "sent": note.sent if note.conversation else None,
-        "bytes": note.body_bytes if note.conversation else None,
-        "prompt_tokens": usage.prompt_tokens if usage is not None else None,
-        "cached_tokens": usage.cached_tokens if usage is not None else None,
-        "cache_write_tokens": usage.cache_write_tokens if usage is not None else None,
-        "output_tokens": usage.output_tokens if usage is not None else None,
-        **_list_recall_fields(note),
-        "seconds": round(seconds, 3),
-        "own_seconds": round(note.count_own_seconds(end_seconds), 6),
-        "first_byte_seconds": round(first_byte_seconds, 3) if first_byte_seconds is not None else None,
-        "upstream_seconds": round(note.upstream_seconds, 3) if note.upstream is not None else None,
-        "waited_seconds": round(note.waited_seconds, 3) if note.waited_seconds else None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _list_recall_fields(note: RequestNote) -> dict[str, int | None]:
-    usage = note.recall_usage
-    return {
-        "recall_searches": note.recall_searches or None,
-        "recall_prompt_tokens": usage.prompt_tokens if usage is not None else None,
-        "recall_output_tokens": usage.output_tokens if usage is not None else None,
-    }
+def log_end(head: RequestHead, answered: Answered) -> None:
+    """A line for a request that is done."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    fields = answered.list_log_fields()
+    text = " ".join(f"{name}={value}" for name, value in fields.items())
+    method, path = head.method[:_SHOWN_CHARS], _quote(head.target.partition("?")[0])
+    log.debug("%s %s %s", method, path, text, extra=name_fields(method=method, path=path, **fields))
 
 
 def _quote(text: str) -> str:

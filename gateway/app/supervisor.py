@@ -5,29 +5,34 @@ Each worker opens the store itself.
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gateway.admin.merged.front import AdminFront
 from gateway.admin.merged.live_workers import LiveWorkers
+from gateway.app.crew import Crew
+from gateway.app.orders import ReloadOrder, SettingsText, StartOrder, pack_settings
+from gateway.app.reload import check_change, find_change, log_change
+from gateway.app.worker_process import Launch, WorkerFailed, WorkerProcess, find_program, launch
 from gateway.command_line.options import SettingsSource
 from gateway.http.failures import describe_loop
 from gateway.http.ports import bind_beside, bind_slots, close_all, describe_bind_error
-from gateway.reload.changes import check_change, find_change, log_change
 from gateway.settings import Settings
-from gateway.workers.crew import Crew
-from gateway.workers.messages import ReloadOrder, SettingsText, StartOrder, pack_settings
-from gateway.workers.runtime_directory import make_runtime_directory
-from gateway.workers.worker_process import Launch, WorkerFailed, WorkerProcess, find_program, launch
 
 log = logging.getLogger("gateway.workers")
 
 # Behind the drain a worker writes what is queued and closes its connections.
 _CLOSE_SECONDS: Final = 10.0
+# A Unix socket's path has at most 107 bytes on Linux and 103 on macOS; a file name comes behind the folder.
+_MAX_PATH_BYTES: Final = 80
+_PREFIX: Final = "gateway-"
+_SHORT: Final = "/tmp"
 
 
 class Supervisor:
@@ -113,7 +118,11 @@ class Supervisor:
         await self._exits.aclose()
 
     async def _close_crew(self) -> None:
-        await self._crew.close(self._settings.drain_seconds + _CLOSE_SECONDS)
+        await self._crew.close(self._find_end_seconds())
+
+    def _find_end_seconds(self) -> float:
+        """In which a worker drains and closes what it has."""
+        return self._settings.drain_seconds + _CLOSE_SECONDS
 
     def stop_draining(self) -> None:
         """The workers no longer wait for open requests."""
@@ -144,11 +153,12 @@ class Supervisor:
         for sockets in self._sockets:
             close_all(sockets)
 
-    def _leave(self, slot: int) -> None:
+    def _let_leave(self, slot: int) -> float:
         """New connections go to the other workers, unless there are none."""
         if sum(map(bool, self._sockets)) > 1:
             close_all(self._sockets[slot])
             self._sockets[slot] = []
+        return self._find_end_seconds()
 
     async def _launch(self, slot: int) -> WorkerProcess:
         if not self._sockets[slot]:
@@ -167,7 +177,7 @@ class Supervisor:
             number=slot + 1,
             command=(*find_program(), *self._arguments),
             descriptors=listening,
-            note_retiring=partial(self._leave, slot),
+            let_leave=partial(self._let_leave, slot),
         )
         worker = await launch(launching, order)
         if self._reloaded is not None and self._reloaded != order.reloaded:
@@ -183,10 +193,26 @@ class Supervisor:
         admin_socket.unlink(missing_ok=True)
 
 
-async def start_supervisor(
+@asynccontextmanager
+async def supervising(
     settings: Settings, source: SettingsSource, arguments: Sequence[str], workers: int
-) -> Supervisor:
-    """Raises OSError, StoreError or WorkerFailed."""
+) -> AsyncIterator[Supervisor]:
+    """Serves while the block lasts, see `Supervisor`. Raises OSError, StoreError or WorkerFailed."""
     supervisor = Supervisor(settings, source, arguments, workers)
     await supervisor.start()
-    return supervisor
+    try:
+        yield supervisor
+    finally:
+        await supervisor.stop()
+
+
+def make_runtime_directory() -> "tempfile.TemporaryDirectory[str]":
+    """For the sockets of one running gateway, which only its user can enter. It is gone after its `cleanup`.
+
+    Raises OSError if there is no place for temporary files.
+    """
+    usual = tempfile.gettempdir()
+    is_long = len(os.fsencode(usual)) + len(_PREFIX) > _MAX_PATH_BYTES
+    return tempfile.TemporaryDirectory(
+        prefix=_PREFIX, dir=_SHORT if is_long else usual, ignore_cleanup_errors=True
+    )

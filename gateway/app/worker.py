@@ -6,25 +6,19 @@ import logging
 import os
 import signal
 import socket
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.app import Gateway, WorkerPlace, start_gateway
-from gateway.bounds.process import collect_garbage, tune_interpreter
-from gateway.command_line.options import load_chosen_settings, name_worker
-from gateway.command_line.process_setup import HURRY_SECONDS, end_within, set_up_logging
-from gateway.http.ports import close_all
-from gateway.reload.changes import find_change
-from gateway.settings import Settings, SettingsError
-from gateway.store.interface import StoreError
-from gateway.workers.heartbeat import beat
-from gateway.workers.link import Link
-from gateway.workers.messages import (
+from gateway.app.gateway import Gateway, WorkerPlace
+from gateway.app.orders import (
+    BEAT_SECONDS,
     AliveReport,
     DrainOrder,
     FailedReport,
     HurryOrder,
+    Link,
     ReadyReport,
     ReloadOrder,
     RetiringReport,
@@ -33,7 +27,14 @@ from gateway.workers.messages import (
     parse_order,
     unpack_settings,
 )
-from gateway.workers.runtime_directory import remove_left_over
+from gateway.app.reload import find_change
+from gateway.app.running import running
+from gateway.bounds.process import collect_garbage, tune_interpreter
+from gateway.command_line.options import load_chosen_settings, name_worker
+from gateway.command_line.process_setup import HURRY_SECONDS, end_within, set_up_logging
+from gateway.http.ports import close_all
+from gateway.settings import Settings, SettingsError
+from gateway.store.interface import StoreError
 
 log = logging.getLogger("gateway.workers")
 
@@ -79,58 +80,59 @@ class _Worker:
         self._is_orphaned = False
 
     async def run(self) -> int:
-        async with AsyncExitStack() as exits:
+        sockets = [socket.socket(fileno=number) for number in self._order.listening]
+        async with AsyncExitStack() as opened:
+            opened.callback(close_all, sockets)
             try:
-                gateway = await self._start(exits)
+                gateway = await opened.enter_async_context(self._open(sockets))
             except (SettingsError, StoreError, OSError) as error:
                 status = 2 if isinstance(error, SettingsError) else 1
                 self._link.send(FailedReport(reason=str(error), status=status))
                 return status
             self._link.send(ReadyReport(windows=gateway.windows))
-            await self._serve(gateway)
+            tune_interpreter()
+            # The supervisor hears from it, and is heard, until it is closed.
+            loop = asyncio.get_running_loop()
+            background = [
+                loop.create_task(collect_garbage()),
+                loop.create_task(self._obey(gateway)),
+                loop.create_task(self._beat()),
+            ]
+            await self._is_told_to_end.wait()
+            if not self._is_last_call.is_set():
+                await self._retire(gateway)
+            log.info("draining")
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        if self._is_orphaned:
+            _remove_left_over(Path(self._order.admin_path))
         return 0
 
-    async def _start(self, exits: AsyncExitStack) -> Gateway:
-        sockets = [socket.socket(fileno=number) for number in self._order.listening]
-        exits.callback(close_all, sockets)
-        place = WorkerPlace(
-            sockets=sockets,
-            admin_socket=Path(self._order.admin_path),
-            checks_upstreams=self._order.checks_upstreams,
-        )
+    def _open(self, sockets: Sequence[socket.socket]) -> AbstractAsyncContextManager[Gateway]:
+        """Raises SettingsError."""
         settings, reloaded = self._load_settings(self._order.settings), self._order.reloaded
         if reloaded is not None:
             # What the other workers did at that time: some settings stay those of the start.
             settings = find_change(settings, self._load_settings(reloaded)).settings
         set_up_logging(settings.log, name_worker(self._options))
-        gateway = await start_gateway(settings, place)
-        tune_interpreter()
-        return gateway
+        place = WorkerPlace(
+            sockets=sockets,
+            admin_socket=Path(self._order.admin_path),
+            checks_upstreams=self._order.checks_upstreams,
+        )
+        return running(settings, place)
 
     def _load_settings(self, sent: SettingsText | None) -> Settings:
         """Raises SettingsError, which the supervisor has had first."""
         path = Path(self._options.config or "")
         return load_chosen_settings(self._options, os.environ, unpack_settings(sent, path))
 
-    async def _serve(self, gateway: Gateway) -> None:
-        loop = asyncio.get_running_loop()
-        background = [
-            loop.create_task(collect_garbage()),
-            loop.create_task(self._obey(gateway)),
-            loop.create_task(beat(lambda: self._link.send(AliveReport()))),
-        ]
-        try:
-            await self._is_told_to_end.wait()
-            if not self._is_last_call.is_set():
-                await self._retire(gateway)
-            log.info("draining")
-        finally:
-            await gateway.stop()
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-        if self._is_orphaned:
-            remove_left_over(Path(self._order.admin_path))
+    async def _beat(self) -> None:
+        """Never returns."""
+        while True:
+            self._link.send(AliveReport())
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def _retire(self, gateway: Gateway) -> None:
         """Sends the clients to other workers, without an error for those that are about to ask."""
@@ -173,3 +175,13 @@ class _Worker:
     def _end_with_all(self) -> None:
         self._is_last_call.set()
         self._is_told_to_end.set()
+
+
+def _remove_left_over(path: Path) -> None:
+    """By a worker whose supervisor was killed: its socket, and the directory once it is the last."""
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+    except OSError:
+        # Another worker still has its socket there.
+        return

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.activity.book import ActivityBook
 from gateway.activity.keeper import ActivityKeeper
-from gateway.activity.prices import load_price_table, make_price_list
-from gateway.bounds.background import Slots
+from gateway.activity.prices import load_price_table
+from gateway.bounds.background import BackgroundTasks, Slots
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
 from gateway.compaction.running import RunningCompactions
@@ -23,7 +23,7 @@ from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.thread_sizes import ThreadSizes
 from gateway.core.money import Price
 from gateway.core.policy import Estimator
-from gateway.hooks.plugin import Plugin, load_plugins
+from gateway.hooks import Plugin, load_plugins
 from gateway.http.client import Client
 from gateway.limits.model_table import ModelTable
 from gateway.mcp.library import McpLibrary
@@ -35,7 +35,7 @@ from gateway.pipeline.name_guard import NameGuard
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
 from gateway.purge import Purge, PurgeCount
-from gateway.reporting.activity_feed import ActivityFeed, take_rows
+from gateway.reporting.activity_feed import PERIOD_SECONDS, ActivityFeed, take_rows
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
@@ -45,6 +45,7 @@ from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings, Traces
 from gateway.state import State, make_state, make_storage
 from gateway.state.named_turns import NamedTurns
+from gateway.state.single import LeaseTimes
 from gateway.store import interface
 from gateway.store.keys import make_tag
 from gateway.store.stores import StoreBounds, Stores, make_stores
@@ -53,13 +54,30 @@ from gateway.tenants.budget import SummaryBudget
 from gateway.tenants.ledger import Ledger
 from gateway.tenants.quota import QuotaGate
 from gateway.wire.structure import BodyBounds
-from gateway.wiring.periods import USUAL_PERIODS, Periods
 
 if TYPE_CHECKING:
-    from gateway.traces.tracer import Tracer
+    from gateway.traces import Tracer
 
 # Counts of forty thousand messages: all that hundreds of conversations near their thresholds hold.
 _SIZES_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Periods:
+    """Of background work, in seconds. They are no settings: an operator has no reason to change one. Whoever
+    starts many gateways, one after the other, can have them wait for less.
+
+    lease: of compactions. activity_round: how often what conversations did is looked through.
+    activity_pause: between two writes of one conversation. feed: between two events for those who watch.
+    """
+
+    lease: LeaseTimes = field(default_factory=LeaseTimes)
+    activity_round: float = 1.0
+    activity_pause: float = 5.0
+    feed: float = PERIOD_SECONDS
+
+
+USUAL_PERIODS: Final = Periods()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +109,7 @@ class QuotaParts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foundation:
+class Process:
     """Bounds, stores, state and reporting, which all other packages use."""
 
     lanes: Lanes
@@ -114,6 +132,8 @@ class Foundation:
     table: ModelTable
     reading: ReadingParts
     running: RunningCompactions
+    # Questions to upstreams about themselves, which no request waits for.
+    asking: BackgroundTasks
     plugins: Sequence[Plugin]
     # All that reaches an upstream or a webhook.
     client: Client
@@ -124,16 +144,11 @@ class Foundation:
     # None where traces are off.
     tracer: "Tracer | None"
 
-    def begin(self, settings: Settings) -> None:
+    def begin(self) -> None:
         """Once, when everything is constructed."""
-        self.use_prices(settings)
         self.reporter.use_sessions(self.sessions)
         if self.tracer is not None:
             self.reporter.use_tracer(self.tracer)
-
-    def use_prices(self, settings: Settings) -> None:
-        """From now on; what was spent before stays as it was counted."""
-        self.activity.use_prices(make_price_list(settings, self.price_table).find)
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory, and nothing more is made for it."""
@@ -165,14 +180,14 @@ class Foundation:
         self.reading.clear()
 
 
-def build_foundation(
+def build_process(
     settings: Settings,
     stores: Stores | None = None,
     lanes: Lanes | None = None,
     periods: Periods = USUAL_PERIODS,
     *,
     is_alone: bool = True,
-) -> Foundation:
+) -> Process:
     """stores: None for those that the settings name. lanes: where nothing else waits for the event loop, work
     need not go through threads. is_alone: no other process serves the same clients. Raises StoreError.
     """
@@ -185,7 +200,7 @@ def build_foundation(
     archive = OriginalsArchive(removals, timed.originals, keep_seconds, search.note_kept)
     activity, sessions = ActivityBook(settings.cache.activity_bytes), build_sessions(settings, timed, lanes)
     named = NamedTurns(timed.state, timed.named, keep_seconds)
-    foundation = Foundation(
+    process = Process(
         lanes=lanes,
         budget=MemoryBudget(settings.bounds.bodies_bytes),
         stores=stores,
@@ -205,6 +220,7 @@ def build_foundation(
         table=ModelTable.load(),
         reading=build_reading(settings, state, named, lanes),
         running=build_running(settings),
+        asking=BackgroundTasks("question to an upstream"),
         plugins=load_plugins(),
         client=client,
         quotas=build_quotas(timed.state, metrics),
@@ -212,8 +228,8 @@ def build_foundation(
         named=named,
         tracer=build_tracer(settings.traces),
     )
-    foundation.begin(settings)
-    return foundation
+    process.begin()
+    return process
 
 
 def build_stores(settings: Settings) -> Stores:
@@ -252,7 +268,7 @@ def build_sessions(settings: Settings, stores: Stores, lanes: Lanes) -> SessionK
 def build_tracer(settings: Traces) -> "Tracer | None":
     if settings.endpoint is None:
         return None
-    from gateway.traces.tracer import Tracer  # its libraries are an extra
+    from gateway.traces import Tracer  # its libraries are an extra
 
     return Tracer(settings)
 

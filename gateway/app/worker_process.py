@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.workers.heartbeat import wait_silence
-from gateway.workers.link import Link
-from gateway.workers.messages import (
+from gateway.app.orders import (
+    BEAT_SECONDS,
     AliveReport,
     DrainOrder,
     FailedReport,
     HurryOrder,
+    Link,
     Order,
     ReadyReport,
     RetiringReport,
@@ -26,6 +26,9 @@ from gateway.workers.messages import (
 # A start takes two seconds of a core. On a machine that is busy with other things, those that start together
 # share what is left of it; too short a patience would end a gateway that only needs longer.
 _START_SECONDS: Final = 180.0
+# A minute of beats. gunicorn gives a worker half of that; a machine that swaps gets the rest. What a request
+# may take of the event loop is counted in milliseconds (ARCHITECTURE, the rules).
+_MOST_SILENT: Final = 12
 
 
 class WorkerFailed(Exception):
@@ -43,14 +46,15 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """descriptors: that the process inherits. command: of `find_program`, with its arguments. note_retiring:
-    called when the worker leaves everything new to others.
+    """descriptors: that the process inherits. command: of `find_program`, with its arguments.
+
+    let_leave: called when the worker leaves everything new to others; returns the seconds it has for its end.
     """
 
     number: int
     command: Sequence[str]
     descriptors: Sequence[int]
-    note_retiring: Callable[[], None]
+    let_leave: Callable[[], float]
 
     @property
     def name(self) -> str:
@@ -60,7 +64,7 @@ class Launch:
 class WorkerProcess:
     def __init__(self, launching: Launch, process: Process, link: Link) -> None:
         self.name = launching.name
-        self._note_retiring = launching.note_retiring
+        self._let_leave = launching.let_leave
         self._process = process
         self._link = link
         self._started_seconds = time.monotonic()
@@ -91,15 +95,29 @@ class WorkerProcess:
             case AliveReport() | RetiringReport():
                 raise WorkerFailed(f"{self.name} has not said that it is ready")
 
-    async def wait_silence(self) -> None:
-        """Once it is ready: returns when its event loop does not run any more."""
-        await wait_silence(self._receive)
+    async def wait_hanging(self) -> None:
+        """Once it is ready: returns when its event loop does not run any more, or when it does not end though
+        it is leaving.
 
-    async def _receive(self) -> bytes | None:
-        message = await self._link.receive()
-        if message is not None and isinstance(parse_report(message), RetiringReport):
-            self._note_retiring()
-        return message
+        Silent periods are counted, not seconds. If the supervisor itself was stopped for an hour, or the
+        whole machine, that is one period, and the worker's reports of that time are read next.
+        """
+        silent = 0
+        while silent < _MOST_SILENT:
+            try:
+                async with asyncio.timeout(BEAT_SECONDS):
+                    message = await self._link.receive()
+            except TimeoutError:
+                silent += 1
+                continue
+            silent = 0
+            if message is None:
+                # It has closed its side, so it is about to end.
+                await asyncio.sleep(_MOST_SILENT * BEAT_SECONDS)
+                return
+            if isinstance(parse_report(message), RetiringReport):
+                await asyncio.sleep(self._let_leave())
+                return
 
     async def wait(self) -> int:
         """The status when it has ended; that of a process which a signal ended is negative."""

@@ -7,13 +7,20 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
+
+from aiohttp import hdrs
 
 from gateway import __version__
+from gateway.admin.gateway_page import GatewayFacts
+from gateway.app.admin import build_admin, watch_parts
+from gateway.app.build import build
+from gateway.app.process import USUAL_PERIODS, Periods, build_process
+from gateway.app.reload import check_change, find_change, log_change
 from gateway.bounds.process import count_descriptors, find_fence, find_most_connections, sample_loop_delay
 from gateway.core.errors import Overloaded
 from gateway.hooks import listen
@@ -21,17 +28,19 @@ from gateway.http.failures import describe_loop
 from gateway.http.guard import PortBounds
 from gateway.http.ports import describe_bind_error
 from gateway.http.reply import Reply
-from gateway.http.request import Request
+from gateway.http.request import Request, RequestHead
 from gateway.http.server import Server
-from gateway.reload.changes import check_change, find_change, log_change
-from gateway.reload.generations import Generations
+from gateway.mcp.endpoint import is_mcp
 from gateway.reporting.events import Bus
 from gateway.settings import Bounds, Settings
-from gateway.wiring import Parts, build
+from gateway.store.redis_address import is_redis
 
 log = logging.getLogger("gateway.app")
 
 SERVICE = "context-window-gateway"
+
+# A browser asks no more often.
+_PREFLIGHT_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +56,31 @@ class WorkerPlace:
 
 
 class Gateway:
-    def __init__(self, settings: Settings, parts: Parts, place: WorkerPlace | None = None) -> None:
-        """place: None for a gateway of one process."""
+    """Lives as long as its process. `serving` serves new requests; a reload replaces it by one assignment.
+    Requests under way finish with what they began with.
+    """
+
+    def __init__(
+        self, settings: Settings, place: WorkerPlace | None = None, periods: Periods = USUAL_PERIODS
+    ) -> None:
+        """place: None for a gateway of one process.
+
+        Raises StoreError for a store that this build does not know.
+        """
         self._settings = settings
-        self._parts = parts
         self._place = place
-        self.generations = Generations(parts.foundation, parts.current)
+        is_alone = place is None and not is_redis(settings.store)
+        self.process = build_process(settings, periods=periods, is_alone=is_alone)
+        self.serving = build(settings, self.process)
+        self.process.activity.use_prices(self.serving.prices.find)
+        watch_parts(self.process, lambda: self.serving)
+        self._facts = GatewayFacts(lambda: self.serving.settings)
+        admin_socket = place.admin_socket if place is not None else None
+        self._admin = build_admin(settings, admin_socket, self._facts, self.process, lambda: self.serving)
         self._server = Server(self._respond, _make_bounds(settings.bounds))
         self._exits = AsyncExitStack()
-        self._reloading = asyncio.Lock()
         self._is_stopping = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        parts.foundation.stores.state.subscribe(self)
+        self.process.stores.state.subscribe(self)
 
     @property
     def port(self) -> int:
@@ -68,12 +90,12 @@ class Gateway:
     @property
     def admin_port(self) -> int:
         """0 if the admin port is not served."""
-        return self._parts.admin.port
+        return self._admin.port
 
     @property
     def windows(self) -> int:
         """How many models have a window in the bundled table."""
-        return self._parts.foundation.table.size
+        return self.process.table.size
 
     @property
     def workers(self) -> int:
@@ -83,41 +105,30 @@ class Gateway:
     @property
     def bus(self) -> Bus:
         """The events of this process."""
-        return self._parts.foundation.bus
+        return self.process.bus
 
     @property
     def is_idle(self) -> bool:
         """True if no learning or compaction runs in the background."""
-        return self.generations.is_idle
+        return not self.process.running.tasks
 
     def on_news(self, tag: str, text: str) -> None:
         """Of the store: not for this."""
 
     def on_purged(self, tag: str, group: str | None) -> None:
         """A tenant or a conversation. What depends on the settings, and remembers tenants, is built anew."""
-        foundation = self._parts.foundation
         if group is not None:
-            foundation.forget_conversation(tag, group)
+            self.process.forget_conversation(tag, group)
         else:
-            foundation.forget(tag)
-            self._spawn(self._build_anew())
+            self.process.forget(tag)
+            self._use(self.serving.settings)
 
     def on_gap(self) -> None:
         """News of the store were lost: not for this."""
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _build_anew(self) -> None:
-        async with self._reloading:
-            if not self._is_stopping:
-                await self.generations.replace(self.generations.settings)
-
     def note_reload(self, *, has_failed: bool) -> None:
         """For the metrics."""
-        self._parts.foundation.metrics.count_reload(has_failed=has_failed)
+        self.process.metrics.count_reload(has_failed=has_failed)
 
     async def start(self) -> None:
         """Raises OSError for a port that is taken, or an upstream that is this gateway."""
@@ -159,69 +170,76 @@ class Gateway:
         Raises SettingsError or StoreError if they cannot be used. Nothing has changed then. In a worker the
         supervisor has looked at them first, and says in the log what has changed.
         """
-        async with self._reloading:
-            if self._is_stopping:
-                log.info("settings not reloaded: the gateway is stopping")
-                return
-            change = find_change(self.generations.settings, settings)
-            if self._place is None:
-                await check_change(change, settings, self.port)
-            if change.sections:
-                await self.generations.replace(change.settings)
-                if self._checks_upstreams:
-                    self.generations.check_upstreams()
-                self._parts.admin.use(change.settings.admin)
-            if self._place is None:
-                log_change(change)
+        change = find_change(self.serving.settings, settings)
+        if self._place is None:
+            await check_change(change, settings, self.port)
+        if self._is_stopping:
+            log.info("settings not reloaded: the gateway is stopping")
+            return
+        if change.sections:
+            self._use(change.settings)
+            self._check_upstreams()
+            self._admin.use(change.settings.admin)
+        if self._place is None:
+            log_change(change)
 
-    @property
-    def _checks_upstreams(self) -> bool:
-        return self._place is None or self._place.checks_upstreams
+    def _use(self, settings: Settings) -> None:
+        """Requests that begin from now on are served by these settings."""
+        # Turns hold upstreams, credentials and policies of the settings before.
+        self.process.registry.forget_turns()
+        self.serving = build(settings, self.process, self.serving)
+        self.process.activity.use_prices(self.serving.prices.find)
+
+    def _check_upstreams(self) -> None:
+        """In the background. Those that were served before are left out."""
+        if self._place is None or self._place.checks_upstreams:
+            self.process.asking.spawn(self.serving.start_check.run())
 
     async def _open_storage(self, exits: AsyncExitStack) -> None:
-        foundation = self._parts.foundation
-        exits.callback(foundation.lanes.close)
-        exits.push_async_callback(foundation.stores.originals.close)
-        exits.push_async_callback(foundation.stores.named.close)
-        exits.push_async_callback(foundation.search.close)
-        exits.push_async_callback(foundation.stores.state.close)
-        exits.push_async_callback(foundation.archive.finish)
-        exits.push_async_callback(foundation.named.finish)
-        exits.push_async_callback(foundation.log_writer.finish)
-        exits.push_async_callback(foundation.keeper.close)
-        exits.push_async_callback(foundation.sessions.finish)
-        await foundation.stores.open()
-        foundation.keeper.start()
-        foundation.search.start()
-        exits.push_async_callback(foundation.quotas.ledger.close)
-        await foundation.quotas.ledger.open()
-        await asyncio.to_thread(foundation.reading.tokenizer.load)
+        process = self.process
+        exits.callback(process.lanes.close)
+        exits.push_async_callback(process.stores.originals.close)
+        exits.push_async_callback(process.stores.named.close)
+        exits.push_async_callback(process.search.close)
+        exits.push_async_callback(process.stores.state.close)
+        exits.push_async_callback(process.archive.finish)
+        exits.push_async_callback(process.named.finish)
+        exits.push_async_callback(process.log_writer.finish)
+        exits.push_async_callback(process.keeper.close)
+        exits.push_async_callback(process.sessions.finish)
+        await process.stores.open()
+        process.keeper.start()
+        process.search.start()
+        exits.push_async_callback(process.quotas.ledger.close)
+        await process.quotas.ledger.open()
+        await asyncio.to_thread(process.reading.tokenizer.load)
 
     async def _open_network(self, exits: AsyncExitStack) -> None:
-        foundation, current = self._parts.foundation, self._parts.current
-        exits.push_async_callback(foundation.client.close)
-        if foundation.tracer is not None:
-            foundation.tracer.open()
-            exits.push_async_callback(foundation.tracer.close)
-        listening = asyncio.create_task(listen(foundation.bus, lambda: current.generation.hooks))
+        process = self.process
+        exits.push_async_callback(process.client.close)
+        if process.tracer is not None:
+            process.tracer.open()
+            exits.push_async_callback(process.tracer.close)
+        listening = asyncio.create_task(listen(process.bus, lambda: self.serving.hooks))
         exits.push_async_callback(_cancel, listening)
-        sampling = asyncio.create_task(sample_loop_delay(foundation.metrics.note_loop_delay))
+        sampling = asyncio.create_task(sample_loop_delay(process.metrics.note_loop_delay))
         exits.push_async_callback(_cancel, sampling)
         if self._place is None:
-            exits.push_async_callback(_cancel, asyncio.create_task(foundation.feed.run()))
-        exits.push_async_callback(self.generations.close)
+            exits.push_async_callback(_cancel, asyncio.create_task(process.feed.run()))
+        # Markers of unfinished compactions stay: the next request of the conversation starts them again.
+        exits.push_async_callback(process.asking.close)
+        exits.push_async_callback(process.running.tasks.close)
 
     async def _listen(self, exits: AsyncExitStack) -> None:
-        exits.push_async_callback(self._parts.admin.close)
+        exits.push_async_callback(self._admin.close)
         exits.push_async_callback(self._server.close)
         exits.push_async_callback(self._drain)
         if self._place is None:
             await self._open_port()
-        await self._parts.admin.open()
+        await self._admin.open()
         if self._place is not None:
             await self._server.open_sockets(self._place.sockets)
-        if self._checks_upstreams:
-            self.generations.check_upstreams()
+        self._check_upstreams()
 
     async def _open_port(self) -> None:
         settings, listen = self._settings, self._settings.listen
@@ -229,14 +247,14 @@ class Gateway:
             await self._server.open(listen.host, listen.port)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
-        self._parts.facts.port = self.port
+        self._facts.port = self.port
         loop = await asyncio.to_thread(describe_loop, settings.upstreams.values(), listen, self.port)
         if loop is not None:
             raise OSError(loop)
         log.info("listening on http://%s:%d", listen.host, self.port)
 
     async def _drain(self) -> None:
-        await self._server.drain(self.generations.settings.drain_seconds)
+        await self._server.drain(self.serving.settings.drain_seconds)
 
     async def _respond(self, request: Request, reply: Reply) -> None:
         path = request.head.target
@@ -250,18 +268,17 @@ class Gateway:
         elif request.is_late:
             await reply.refuse(Overloaded("The gateway is shutting down; try again."))
         else:
-            await self.generations.respond(request, reply)
+            await self._serve(request, reply)
 
-
-async def start_gateway(settings: Settings, place: WorkerPlace | None = None) -> Gateway:
-    """place: for one of several workers.
-
-    Raises StoreError for a store this build does not know, OSError for a port that is taken.
-    """
-    parts = build(settings) if place is None else build(settings, admin_socket=place.admin_socket)
-    gateway = Gateway(settings, parts, place)
-    await gateway.start()
-    return gateway
+    async def _serve(self, request: Request, reply: Reply) -> None:
+        serving, head = self.serving, request.head
+        reply.origin = _find_page(head, serving.settings)
+        if reply.origin is not None and _is_preflight(head):
+            await reply.answer(204, b"", _make_permission(head))
+        elif serving.mcp is not None and is_mcp(head.target):
+            await serving.mcp.respond(request, reply)
+        else:
+            await serving.proxy.respond(request, reply)
 
 
 def _make_bounds(bounds: Bounds) -> PortBounds:
@@ -286,3 +303,31 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 async def _send_status(reply: Reply, code: int, **facts: str) -> None:
     await reply.answer(code, json.dumps(facts).encode())
+
+
+def _find_page(head: RequestHead, settings: Settings) -> str | None:
+    """The origin of the page that asks, if it may, and if the gateway has to say so.
+
+    Without tenants the upstream answers for itself. With them a browser asks without a key, so that nobody
+    knows which upstream it means.
+    """
+    origin = head.headers.get(hdrs.ORIGIN) if settings.tenants else None
+    return origin if origin in settings.listen.origins else None
+
+
+def _is_preflight(head: RequestHead) -> bool:
+    return head.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in head.headers
+
+
+def _make_permission(head: RequestHead) -> dict[str, str]:
+    """Whatever the page wants to send: the key decides on the request itself
+    (https://fetch.spec.whatwg.org/#http-cors-protocol).
+    """
+    permission = {
+        hdrs.ACCESS_CONTROL_ALLOW_METHODS: head.headers[hdrs.ACCESS_CONTROL_REQUEST_METHOD],
+        hdrs.ACCESS_CONTROL_MAX_AGE: str(_PREFLIGHT_SECONDS),
+    }
+    wanted = head.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS)
+    if wanted is not None:
+        permission[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = wanted
+    return {str(name): value for name, value in permission.items()}

@@ -1,1 +1,0 @@
-"""New settings for a running gateway: when they are loaded, what of them holds now, and who they serve."""

@@ -1,1 +1,0 @@
-"""The running gateway: `refold serve` from its first line to its end."""
