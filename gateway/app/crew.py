@@ -20,8 +20,8 @@ _MOST_FAILURES: Final = 5
 
 # Starts the process of a slot, which are counted from 0.
 StartWorker = Callable[[int], Awaitable[WorkerProcess]]
-# The process of a slot has ended.
-NoteEnd = Callable[[int], None]
+# Something has happened to a slot.
+NoteSlot = Callable[[int], None]
 
 
 def find_pause(failures: int) -> float:
@@ -33,19 +33,23 @@ def find_pause(failures: int) -> float:
 
 
 class Crew:
-    """note_replacement: called when a worker is started for one that has ended."""
+    """note_end: called when the process of a slot has ended. note_replacement: when another one is started.
+    note_failure: when that one could not begin to serve.
+    """
 
     def __init__(
         self,
         size: int,
         start: StartWorker,
-        note_end: NoteEnd,
+        note_end: NoteSlot,
         note_replacement: Callable[[], None],
+        note_failure: NoteSlot,
     ) -> None:
         self._size = size
         self._start = start
         self._note_end = note_end
         self._note_replacement = note_replacement
+        self._note_slot_failure = note_failure
         # By slot. Some of them may not be ready yet.
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
@@ -178,6 +182,7 @@ class Crew:
         if slot in self._workers:
             self._workers[slot].kill()
             await self._wait(slot)
+        self._note_slot_failure(slot)
         self._failures[slot] += 1
         log.error("worker-%d cannot be replaced yet: %s", slot + 1, error)
         if not self._ready and min(self._failures) >= _MOST_FAILURES and not self.failure.done():

@@ -157,8 +157,12 @@ class Gateway:
         self._server.stop_listening()
 
     def retire(self) -> None:
-        """Everything new is left to other workers. Each open connection closes behind its next response."""
+        """Each connection closes behind its next response, so that its client moves to another worker."""
         self._server.retire()
+
+    async def leave_port(self) -> None:
+        """Everything new is left to other workers, without an error for those that wait to be accepted."""
+        await self._server.leave_port()
 
     def close_unused(self) -> None:
         """Closes the connections on which nothing of a request has come."""

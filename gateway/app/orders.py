@@ -63,7 +63,7 @@ class AliveReport(msgspec.Struct, frozen=True, tag=True):
 
 
 class RetiringReport(msgspec.Struct, frozen=True, tag=True):
-    """The worker takes no new connections any more, and ends when its requests have."""
+    """The worker is about to leave its port, and ends when its requests have."""
 
 
 class FailedReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from gateway.app.reload import check_change, find_change, log_change
 from gateway.app.worker_process import Launch, WorkerFailed, WorkerProcess, find_program, launch
 from gateway.command_line.options import SettingsSource
 from gateway.http.failures import describe_loop
-from gateway.http.ports import bind_beside, bind_slots, close_all, describe_bind_error
+from gateway.http.ports import bind_beside, bind_slots, close_all, describe_bind_error, is_listening
 from gateway.settings import Settings
 
 log = logging.getLogger("gateway.workers")
@@ -53,7 +54,7 @@ class Supervisor:
         self._folder = Path()
         self._live = LiveWorkers()
         self._front = AdminFront(lambda: self._settings, self._live)
-        self._crew = Crew(workers, self._launch, self._note_end, self._live.count_replaced)
+        self._crew = Crew(workers, self._launch, self._note_end, self._live.count_replaced, self._leave)
         # The admin socket of the newest process of each slot.
         self._admin_sockets: dict[int, Path] = {}
         # How many processes were started, for names that are never used twice.
@@ -152,13 +153,21 @@ class Supervisor:
         """In this process. The workers still have it."""
         for sockets in self._sockets:
             close_all(sockets)
+            sockets.clear()
 
     def _let_leave(self, slot: int) -> float:
-        """New connections go to the other workers, unless there are none."""
-        if sum(map(bool, self._sockets)) > 1:
-            close_all(self._sockets[slot])
-            self._sockets[slot] = []
+        """Returns the seconds that the worker has for its end."""
+        self._leave(slot)
         return self._find_end_seconds()
+
+    def _leave(self, slot: int) -> None:
+        """New connections go to the other workers, unless none listens. Those that already wait here and
+        that no process accepts are reset.
+        """
+        others = chain.from_iterable(self._sockets[:slot] + self._sockets[slot + 1 :])
+        if any(map(is_listening, others)):
+            close_all(self._sockets[slot])
+            self._sockets[slot].clear()
 
     async def _launch(self, slot: int) -> WorkerProcess:
         if not self._sockets[slot]:

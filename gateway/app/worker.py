@@ -139,10 +139,16 @@ class _Worker:
         log.info("leaving everything new to the other workers")
         self._link.send(RetiringReport())
         gateway.retire()
+        # Meanwhile the supervisor closes its sockets: what came to those after ours are closed would be lost.
+        await self._wait_last_call()
+        await gateway.leave_port()
+        await self._wait_last_call()
+        gateway.close_unused()
+
+    async def _wait_last_call(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_RETIRE_SECONDS):
                 await self._is_last_call.wait()
-        gateway.close_unused()
 
     async def _reload(self, gateway: Gateway, sent: SettingsText) -> None:
         try:

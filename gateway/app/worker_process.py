@@ -26,9 +26,9 @@ from gateway.app.orders import (
 # A start takes two seconds of a core. On a machine that is busy with other things, those that start together
 # share what is left of it; too short a patience would end a gateway that only needs longer.
 _START_SECONDS: Final = 180.0
-# A minute of beats. gunicorn gives a worker half of that; a machine that swaps gets the rest. What a request
-# may take of the event loop is counted in milliseconds (ARCHITECTURE, the rules).
-_MOST_SILENT: Final = 12
+# 20 s of beats: new connections wait for it meanwhile. What a request may take of the event loop is counted
+# in milliseconds (ARCHITECTURE, the rules).
+_MOST_SILENT: Final = 4
 
 
 class WorkerFailed(Exception):

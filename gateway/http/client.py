@@ -50,7 +50,6 @@ _MAX_HEADERS: Final = 256
 _WRITE_BYTES: Final = 1 << 20
 # Of calls of our own: some servers refuse those without a name, and others compress unasked.
 _OWN_HEADERS: Final = {hdrs.USER_AGENT: f"refold/{__version__}", hdrs.ACCEPT_ENCODING: "identity"}
-_SWITCHING_PROTOCOLS: Final = 101
 # What the library would add.
 _NOT_ADDED: Final = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, hdrs.USER_AGENT)
 # The connection broke, and perhaps before the upstream could act.
@@ -429,7 +428,9 @@ class Client:
         assert isinstance(response, _LineResponse)
         fault = find_fault(response)
         if fault is not None:
-            _break_off(response)
+            # The library may take it for a response without a body, whose connection is free again.
+            response.line.abort()
+            response.close()
             raise BrokenResponse(fault)
         return response
 
@@ -479,7 +480,6 @@ async def _prolonging(pieces: AsyncIterator[bytes], watch: IdleWatch | None) -> 
 
 def _break_off(response: _LineResponse) -> None:
     """Whatever still comes belongs to nobody. A body that has come to its end leaves the connection open."""
-    if not response.closed or response.status == _SWITCHING_PROTOCOLS:
-        response.line.abort()
     if not response.closed:
+        response.line.abort()
         response.close()

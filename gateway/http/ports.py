@@ -36,16 +36,38 @@ async def bind_slots(host: str, port: int, slots: int) -> list[list[socket.socke
     trying = await bind_port(host, port)
     addresses = [(each.family, each.getsockname()) for each in trying]
     close_all(trying)
-    return [[_share(*address) for address in addresses] for _ in range(slots)]
+    slots_sockets = [[_share(*address) for address in addresses] for _ in range(slots)]
+    for sockets in slots_sockets:
+        for bound in sockets:
+            bound.listen(BACKLOG)
+    return slots_sockets
 
 
 def bind_beside(sockets: Sequence[socket.socket]) -> list[socket.socket]:
-    """The same addresses once more. sockets: of another process of `bind_slots`, still open."""
+    """The same addresses once more. sockets: of another process of `bind_slots`, still open.
+
+    Nothing comes to these before the process that gets them listens.
+    """
     return [_share(each.family, each.getsockname()) for each in sockets]
 
 
 def _share(family: int, address: tuple[str, int]) -> socket.socket:
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def is_listening(bound: socket.socket) -> bool:
+    """Also for another process that has it."""
+    return bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 0
 
 
 def close_all(sockets: Sequence[socket.socket]) -> None:

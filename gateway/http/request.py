@@ -253,9 +253,14 @@ async def _read_pieces(content: StreamReader) -> AsyncIterator[bytes]:
 
 
 def _invite_body(request: Request) -> None:
-    """A client that sends `Expect: 100-continue` waits for this line, some of them forever."""
+    """A client that sends `Expect: 100-continue` waits for this line, some of them forever.
+
+    In HTTP/1.0 it would be taken for the response (RFC 9110 §15.2).
+    """
     expects = request.head.headers[hdrs.EXPECT].lower() == "100-continue"
-    if expects and request.transport is not None and request.content and not request.content.is_eof():
+    if request.version < HttpVersion11 or not expects:
+        return
+    if request.transport is not None and request.content and not request.content.is_eof():
         request.transport.write(_CONTINUE)
 
 

@@ -124,6 +124,8 @@ class Server:
         self._library = web.Server(self._serve, **make_library_options(bounds) | {"lingering_time": 0.0})
         self._rest_seconds = _find_rest_seconds(bounds)
         self._listeners: list[asyncio.Server] = []
+        # Of `open_sockets`.
+        self._shared: list[socket.socket] = []
         self._open: set[Request] = set()
         # Looked at only while draining: whether no request is open, or the wait has been ended.
         self._is_drained = asyncio.Event()
@@ -143,6 +145,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for listening in sockets:
             self._listen(await loop.create_server(self._make_guard, sock=listening, backlog=BACKLOG))
+        self._shared.extend(sockets)
         self._gate.open()
 
     async def drain(self, seconds: float) -> None:
@@ -166,11 +169,10 @@ class Server:
         self._is_drained.set()
 
     def retire(self) -> None:
-        """Takes no new connections, and closes each open one behind its next response.
+        """Closes each connection behind its next response, also those that still come.
 
         For a worker that ends while others go on: clients move to those.
         """
-        self.stop_listening()
         self._is_retiring = True
         for request in self._open:
             request.make_last()
@@ -178,6 +180,19 @@ class Server:
     def close_unused(self) -> None:
         """Closes the connections on which nothing of a request has come."""
         self._gate.close_unused()
+
+    async def leave_port(self) -> None:
+        """Takes what waits to be accepted, which closing the sockets would reset, and nothing new."""
+        accepted: list[socket.socket] = []
+        for listening in self._shared:
+            # Nothing waits any more, or there are no descriptors.
+            with suppress(OSError):
+                while True:
+                    accepted.append(listening.accept()[0])
+        self.stop_listening()
+        loop = asyncio.get_running_loop()
+        for connected in accepted:
+            await loop.connect_accepted_socket(self._make_guard, connected)
 
     def stop_listening(self) -> None:
         """Takes no new connections."""

@@ -170,6 +170,35 @@ async def test_new_clients_do_not_wait_for_a_worker_that_is_told_to_end(crew: Cr
     await wait_until_started(crew.gateway, starts + 1)
 
 
+async def test_a_worker_that_is_told_to_end_resets_no_new_clients(crew: Crew) -> None:
+    """One may come at the very moment when its port closes. It was a dozen with each end."""
+    asked, broken = 0, 0
+    has_ended = asyncio.Event()
+    head = b"GET /healthz HTTP/1.1\r\nHost: gateway.test\r\nConnection: close\r\n\r\n"
+
+    async def ask_anew() -> None:
+        nonlocal asked, broken
+        while not has_ended.is_set():
+            asked += 1
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", crew.gateway.port)
+                writer.write(head)
+                broken += b" 200 OK" not in await reader.read()
+                writer.close()
+            except ConnectionError:
+                broken += 1
+
+    clients = [asyncio.create_task(ask_anew()) for _ in range(40)]
+    starts, leaving = count_starts(crew.gateway), find_workers(crew.gateway)["worker-1"]
+    os.kill(leaving, signal.SIGTERM)
+    await wait_until_gone([leaving])
+    has_ended.set()
+    await asyncio.gather(*clients)
+    assert asked > 100
+    assert broken <= 1
+    await wait_until_started(crew.gateway, starts + 1)
+
+
 async def test_clients_of_a_worker_that_is_told_to_end_go_on_with_another(crew: Crew) -> None:
     """On connections that are kept."""
     has_ended = asyncio.Event()
@@ -317,13 +346,35 @@ async def test_a_worker_that_leaves_and_does_not_end_is_killed_and_replaced(tmp_
         await wait_until_started(gateway, starts + 1)
 
 
-@pytest.mark.exhaustive  # it counts as hanging after a minute of silence
+@pytest.mark.exhaustive  # it counts as hanging after 20 s of silence
 async def test_a_worker_that_hangs_is_killed_and_replaced(crew: Crew) -> None:
     starts, hanging = count_starts(crew.gateway), find_workers(crew.gateway)["worker-1"]
     os.kill(hanging, signal.SIGSTOP)
     await wait_until_said(crew.gateway, f"worker-1 (process {hanging}) does not respond and is killed")
     await wait_until_started(crew.gateway, starts + 1)
     assert await crew.ask_many(8) == [200] * 8
+
+
+def _list_children(process_id: int) -> set[int]:
+    return set(map(int, Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()))
+
+
+async def test_no_client_waits_for_a_worker_that_cannot_be_replaced(crew: Crew) -> None:
+    starts, first = count_starts(crew.gateway), find_workers(crew.gateway)["worker-1"]
+    others = _list_children(crew.gateway.pid) - {first}
+
+    async def kill_successors() -> None:
+        while True:
+            for each in _list_children(crew.gateway.pid) - others:
+                os.kill(each, signal.SIGKILL)
+            await asyncio.sleep(0.02)
+
+    killing = asyncio.create_task(kill_successors())
+    await wait_until_said(crew.gateway, "worker-1 cannot be replaced yet: worker-1 ended while it started")
+    assert await crew.ask_many(30) == [200] * 30
+    assert count_starts(crew.gateway) == starts
+    killing.cancel()
+    await wait_until_started(crew.gateway, starts + 1)
 
 
 async def test_a_client_whose_worker_dies_may_ask_again_at_once(crew: Crew) -> None:

@@ -129,6 +129,21 @@ async def test_bytes_that_answer_nothing_reach_no_one(wire: Wire) -> None:
         assert wire.upstream.connections == before + number
 
 
+async def test_a_connection_is_not_used_again_after_a_head_that_is_refused(wire: Wire) -> None:
+    """The library takes this length for none."""
+    before = await begin(wire)
+
+    async def answer_late(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n")
+        await asyncio.sleep(0.1)
+        writer.write(render_answer(b"a stranger's"))
+
+    wire.upstream.script = in_turn(answer_late, writing(AGAIN))
+    assert (await wire.chat(WHOLE)).status == 502
+    assert (await wire.chat(WHOLE)).body == b"again"
+    assert wire.upstream.connections == before + 1
+
+
 async def test_an_answer_with_more_than_its_length_gives_nobody_the_rest(wire: Wire) -> None:
     await begin(wire)
     wire.upstream.script = in_turn(

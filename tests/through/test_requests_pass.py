@@ -305,6 +305,17 @@ async def test_a_client_may_ask_before_it_sends_each_time(wire: Wire, path: str)
             assert (seen.body, seen.head.values("expect")) == (WHOLE, [])
 
 
+@pytest.mark.parametrize("path", [CHAT, FILES])
+async def test_a_client_of_an_older_version_gets_nothing_before_its_response(wire: Wire, path: str) -> None:
+    request = render_request(path, WHOLE, [("Expect", "100-continue"), *JSON_HEADERS])
+    head, _, body = request.replace(b"HTTP/1.1", b"HTTP/1.0").partition(b"\r\n\r\n")
+    async with wire.connecting() as connection:
+        await connection.send(head + b"\r\n\r\n")
+        await asyncio.sleep(0.05)
+        await connection.send(body)
+        assert (await connection.reader.readline()).endswith(b" 200 OK\r\n")
+
+
 def render_chunked(path: str, body: bytes, size: int) -> bytes:
     pieces = [body[start : start + size] for start in range(0, len(body), size)]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
