@@ -8,6 +8,7 @@ from aiohttp import web
 
 from gateway.admin.operations import EVENTS, OPERATIONS, Operation, list_paths
 from gateway.admin.problems import AdminRefusal, respond_problem
+from gateway.store.interface import StoreError
 
 Answer = msgspec.Struct | web.StreamResponse
 OperationHandler = Callable[[web.Request], Awaitable[Answer]]
@@ -17,6 +18,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 # What is shown is not written to the disk of the client that asks for it.
 PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+# Of a store that is away: it is asked again about once a second.
+_RETRY: Final = {"Retry-After": "5"}
 
 
 def make_routes(handlers: Handlers) -> list[web.RouteDef]:
@@ -61,6 +64,8 @@ def _make_handler(
             answer = await handler(request)
         except AdminRefusal as refusal:
             return respond_problem(refusal.status, refusal.detail, refusal.headers)
+        except StoreError as error:
+            return respond_problem(503, f"the store does not answer: {error}", _RETRY)
         if isinstance(answer, web.StreamResponse):
             return answer
         return web.Response(

@@ -25,6 +25,7 @@ from gateway.admin.session_markdown import render_markdown
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
 from gateway.sessions.record import StoredSession
+from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
 
@@ -72,7 +73,11 @@ class SessionPages:
         for conversation in found:
             if self._sources.texts.describe(conversation).allowed:
                 wanted.setdefault(make_tag(conversation.owner), []).append(conversation.id)
-        return await self._sources.sessions.load_titles(wanted)
+        try:
+            return await self._sources.sessions.load_titles(wanted)
+        except StoreError:
+            # A list is good without titles, too.
+            return {}
 
     async def _load(self, request: web.Request) -> tuple[ConversationActivity | None, StoredSession | None]:
         """Raises AdminRefusal (403, 404)."""

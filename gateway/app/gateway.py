@@ -115,7 +115,7 @@ class Gateway:
     def on_news(self, tag: str, text: str) -> None:
         """Of the store: not for this."""
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         """A tenant or a conversation. What depends on the settings, and remembers tenants, is built anew."""
         if group is not None:
             self.process.forget_conversation(tag, group)

@@ -43,6 +43,7 @@ from gateway.reporting.reporter import Reporter
 from gateway.state import State
 from gateway.state.kinds import Marker
 from gateway.store.interface import StoreError
+from gateway.store.keys import make_tag
 
 log = logging.getLogger("gateway.compactor")
 
@@ -105,6 +106,8 @@ class Compactor:
         If the process is killed right after the response, the next request goes on with the same prefix. A
         store that is stuck does not hold the request back for long.
         """
+        if self._is_deleted(turn, plan):
+            return
         if plan.new_recall is not None:
             self._state.recalls.hold(plan.new_recall)
         if not plan.changes_prefix or self._job.limiter.is_limited(turn):
@@ -112,26 +115,33 @@ class Compactor:
         prefix = name_prefix(self._state, turn, plan)
         if not self._state.heads.is_durable(turn.conversation_id, *prefix):
             head = make_head(turn, prefix, plan, None)
-            await asyncio.wait((self.spawn(self._save_prefix(plan, head)),), timeout=_SECURE_SECONDS)
+            await asyncio.wait((self.spawn(self._save_prefix(turn, plan, head)),), timeout=_SECURE_SECONDS)
 
-    async def _save_prefix(self, plan: Plan, head: Head) -> None:
+    async def _save_prefix(self, turn: Turn, plan: Plan, head: Head) -> None:
         try:
             if plan.new_batch is not None:
                 batch = replace(plan.new_batch, conversation=head.conversation)
                 await self._state.pivots.save_batch_durably(batch)
             await self._state.pivots.secure(plan.pivot, plan.batches)
             await self._state.recalls.secure(plan.recalls)
-            await self._state.heads.save_durably(head)
+            if not self._is_deleted(turn, plan):
+                await self._state.heads.save_durably(head)
         except StoreError:
             # The store has logged it. The head is saved again with the response, as soon as that is possible.
             return
 
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
-        """Records a complete response; prepares a compaction in the background if the window is filling."""
-        if plan.new_recall is not None:
+        """Records a complete response; prepares a compaction in the background if the window is filling.
+
+        Nothing is recorded of a conversation that was deleted meanwhile.
+        """
+        is_deleted = self._is_deleted(turn, plan)
+        if plan.new_recall is not None and not is_deleted:
             self._state.recalls.hold(plan.new_recall)
         head = make_head(turn, name_prefix(self._state, turn, plan), plan, usage)
         head.ledger = ledger = update_ledger(turn, plan, usage, self._planner.clock())
+        if is_deleted:
+            return head
         is_due = usage is not None and self._take_due(turn, head)
         total_tokens = head.total_tokens
         needs_compaction = turn.is_unrecognized and self._planner.is_past_soft(
@@ -156,6 +166,19 @@ class Compactor:
             if is_due and not has_started:
                 head.ledger = ledger
         return head
+
+    def _is_deleted(self, turn: Turn, plan: Plan) -> bool:
+        """Whether its conversation, or one whose summary or marks it is sent with, was deleted since its
+        history was looked up. What the request still holds of it must not be written again.
+        """
+        memory, tag = self._state.memory, make_tag(turn.owner)
+        if memory.purges == turn.purges:
+            return False
+        names = {turn.conversation_id, *(batch.conversation for batch in plan.batches)}
+        names.update(recall.conversation for recall in plan.recalls)
+        if plan.pivot is not None:
+            names.add(plan.pivot.conversation)
+        return any(memory.was_purged(turn.purges, tag, name) for name in names)
 
     def _take_due(self, turn: Turn, head: Head) -> bool:
         """Whether old messages have cost enough for a compaction. Then the head begins to count anew: a
@@ -226,6 +249,8 @@ class Compactor:
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage, *, is_due: bool) -> None:
         """Calibrates by a response, then decides whether to compact."""
         truncated = await self._learner.learn_from_response(turn, plan, usage)
+        if self._is_deleted(turn, plan):
+            return
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.
             untold = make_head(turn, name_prefix(self._state, turn, plan), plan, None)

@@ -60,6 +60,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     is_unrecognized: bool = False
     # The store has not said what it knows of this history: a summary may be there.
     is_unsure: bool = False
+    # The newest deletion when its history was looked up, see `Memory.was_purged`.
+    purges: int = 0
     # The branch that this request belongs to, and the one that this branch left.
     conversation_id: str
     parent_id: str | None

@@ -210,8 +210,12 @@ class Reply:
         if self._head:
             data, self._head = self._head + data, b""
             self._request.is_answered = True
-        transport.write(data)
-        return transport.get_write_buffer_size()
+        try:
+            transport.write(data)
+            return transport.get_write_buffer_size()
+        except RuntimeError as error:
+            # uvloop has closed it while it was written to.
+            raise ConnectionResetError("the client has gone") from error
 
     def _frame(self, data: bytes) -> bytes:
         assert self.status, "nothing is sent before `begin`"

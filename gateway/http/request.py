@@ -260,8 +260,11 @@ def _invite_body(request: Request) -> None:
     expects = request.head.headers[hdrs.EXPECT].lower() == "100-continue"
     if request.version < HttpVersion11 or not expects:
         return
-    if request.transport is not None and request.content and not request.content.is_eof():
-        request.transport.write(_CONTINUE)
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        return
+    if request.content and not request.content.is_eof():
+        transport.write(_CONTINUE)
 
 
 def _too_large(max_bytes: int) -> RequestRefused:

@@ -232,6 +232,8 @@ class OriginalsArchive:
             if not self._is_forgotten:
                 await self._write_list(job, originals)
         except StoreError:
+            # The next compaction archives all that it covers.
+            self._kept.pop(job.conversation_id)
             self._warn("the store cannot be written")
         finally:
             if self._is_forgotten:

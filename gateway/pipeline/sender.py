@@ -13,7 +13,7 @@ from gateway.activity.economics import render_economics
 from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry, SettingsTime
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.plan import Plan, PlanName
 from gateway.core.compaction.plan_fingerprint import fingerprint_plan
 from gateway.headers import (
     X_GATEWAY_CONVERSATION,
@@ -74,11 +74,12 @@ class Sender:
         if turn.note_sent is not None:
             turn.note_sent(fingerprint_plan(plan), turn.conversation_id)
         answered = client.answered
-        answered.plan, answered.received, answered.sent = plan.name, plan.received, plan.sent
+        name = plan.name
+        answered.plan, answered.received, answered.sent = name, plan.received, plan.sent
         record = partial(self._record, turn, answered)
         exchange = Exchange(
             call=await make_call(additions),
-            headers=self._make_headers(turn, plan),
+            headers=self._make_headers(turn, plan, name),
             on_outcome=partial(record, plan),
             additions=additions,
             make_with=make_call if additions else None,
@@ -94,7 +95,7 @@ class Sender:
 
     async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Reply) -> None:
         """Relays a refusal as it came."""
-        await self.relay.send_held(refusal, self._make_headers(turn, plan), client)
+        await self.relay.send_held(refusal, self._make_headers(turn, plan, plan.name), client)
 
     def choose_additions(self, turn: Turn, plan: Plan) -> Additions:
         """See CallMaker."""
@@ -108,13 +109,13 @@ class Sender:
         """See CallMaker."""
         return await self.calls.count_bytes(turn, plan)
 
-    def _make_headers(self, turn: Turn, plan: Plan) -> dict[str, str]:
-        """Say what was done with the request. Empty where the settings switch them off."""
+    def _make_headers(self, turn: Turn, plan: Plan, name: PlanName) -> dict[str, str]:
+        """Say what was done with the request. Empty where the settings switch them off. name: of the plan."""
         if not self.shows_headers:
             return {}
         headers = {
             X_GATEWAY_CONVERSATION: turn.conversation_id,
-            X_GATEWAY_PLAN: plan.name,
+            X_GATEWAY_PLAN: name,
             X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
         }
         if plan.output is not None:

@@ -74,6 +74,8 @@ class _Recognized(msgspec.Struct, frozen=True):
     # Is told about the response, if a later request may name it.
     recorder: ResponseRecorder | None
     setting: _Setting
+    # The newest deletion before the history was looked up.
+    purges: int
 
 
 class _Branch(msgspec.Struct, frozen=True):
@@ -161,7 +163,8 @@ class TurnBuilder:
             setting.policy.pruning.placeholder,
             await self._choose_patience(route, received, setting),
         )
-        return _Recognized(await self._search.find(subject), recorder, setting)
+        purges = self._state.memory.purges
+        return _Recognized(await self._search.find(subject), recorder, setting, purges)
 
     async def _choose_patience(self, route: Route, received: Received, setting: _Setting) -> float:
         """How long the request may wait for the store. A small one may as well pass as it came; a large one
@@ -201,6 +204,7 @@ class TurnBuilder:
             head=head,
             is_unrecognized=known.lacks_replies and not pivots.has_on_chain(received.conversation),
             is_unsure=known.is_unsure,
+            purges=recognized.purges,
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
             purpose=branch.purpose,

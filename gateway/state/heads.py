@@ -198,7 +198,9 @@ class Heads:
 
     async def save_durably(self, head: Head) -> None:
         """In the store when this returns, and not in memory. Raises StoreError."""
+        since = self._memory.purges
         await self._records.put_durable(head.owner, head.key, head, group=head.conversation)
+        self._memory.check_kept(since, _name_owner(head))
         self._note_durable(head)
 
     def _note_durable(self, head: Head) -> None:

@@ -111,7 +111,7 @@ class Histories:
         except Unknown:
             # Another history may have ended like this. A later end is saved.
             return
-        if purges != self._storage.memory.purges:
+        if self._storage.memory.was_purged(purges, make_tag(end.owner)):
             # It may be deleted by now.
             return
         whose = Whose(make_tag(end.owner), branch)

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.kinds import StateRecords
-from gateway.state.records import K, Records
+from gateway.state.records import K, Purged, Records
 from gateway.store.interface import LATEST, Lease, Store, Unknown
 from gateway.store.keys import make_tag
 
@@ -20,6 +20,9 @@ V = TypeVar("V")
 # What a record takes in memory beside its texts.
 RECORD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 _ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
+# Some ten thousand deletions.
+_PURGED_BYTES: Final = 4 << 20
+_PURGED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 200
 # A record in use is written again once a day, or it would expire.
 _REFRESH_SECONDS: Final = 86_400.0
 
@@ -49,13 +52,16 @@ class _Shelf(NamedTuple):
 
 class Memory:
     """generation: grows whenever news may have been missed, or the store may have lost records: what was
-    written or read in an earlier one may be gone. purges: grows with each deletion of an owner or of a
-    conversation, so that a look-up under way does not bring back what it has read before.
+    written or read in an earlier one may be gone. purges: the number of the newest deletion of an owner or of
+    a conversation, for `was_purged`: what is under way must not bring back what it has read before.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self.purges = 0
+        # The newest deletion: by tag alone, of anything of an owner; with a group or None, of this
+        # conversation, or of the whole owner. A request is never under way while so many others are deleted.
+        self._purged: Lru[tuple[str | None, ...], int] = Lru(_PURGED_BYTES)
         self._shelves: list[_Shelf] = []
 
     def shelf(
@@ -74,9 +80,24 @@ class Memory:
     def forget(self, tag: str, group: str | None = None) -> None:
         """All of an owner, or of one conversation. Looks at everything that is held."""
         self.purges += 1
-
+        for purged in ((tag,), (tag, group)):
+            self._purged.put(purged, self.purges, _PURGED_WEIGHT_BYTES)
         for shelf in self._shelves:
             shelf.forget(tag, group)
+
+    def was_purged(self, since: int, tag: str, group: str | None = None) -> bool:
+        """Whether a conversation, or its whole owner, was deleted since `purges` was this number; without a
+        group whether anything of the owner was.
+        """
+        if since == self.purges:
+            return False
+        names = ((tag,),) if group is None else ((tag, group), (tag, None))
+        return any((self._purged.peek(name) or 0) > since for name in names)
+
+    def check_kept(self, since: int, whose: Whose) -> None:
+        """Raises Purged if it was deleted since then."""
+        if self.was_purged(since, *whose):
+            raise Purged("it was deleted meanwhile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +203,7 @@ class Cached(Generic[K]):
                 stored = await self.records.get(owner, (key,), wait=LATEST)
             except Unknown:
                 return self.find(key)
-            if purges != self._storage.memory.purges:
+            if self._storage.memory.was_purged(purges, make_tag(owner)):
                 return self.find(key)
             if stored is None and before is not None and self._held.peek(key) is before:
                 # What memory has is the newest.
@@ -217,22 +238,26 @@ class Cached(Generic[K]):
 
     async def save_durably(self, owner: str, key: str, record: K) -> None:
         """Durable when this returns, and only then in memory. Raises StoreError."""
+        since = self._storage.memory.purges
         await self.records.put_durable(owner, key, record, group=self._group_of(record))
+        self._check_kept(since, owner, record)
         self._hold_written(owner, key, record)
 
     async def save_new(self, owner: str, key: str, record: K) -> K:
         """What the key stands for from now on, durably and in memory: the record, or what was stored before.
 
         One that this process saves meanwhile wins. While the store is away it is this record, and what the
-        store turns out to have later. Raises StoreError if the store refuses it.
+        store turns out to have later. Raises StoreError if the store refuses it, or it is deleted meanwhile.
         """
-        before = self._held.peek(key)
+        before, since = self._held.peek(key), self._storage.memory.purges
         group = self._group_of(record)
         try:
             stored = await self.records.put_durable(owner, key, record, group=group, if_absent=True)
         except Unknown:
+            self._check_kept(since, owner, record)
             self.hold(owner, key, record)
             return record
+        self._check_kept(since, owner, record)
         held = self._held.peek(key)
         if held is not None and held is not before and held.record is not None:
             return held.record
@@ -244,14 +269,16 @@ class Cached(Generic[K]):
         """What the key stands for, durably and in memory; None if the lease was lost.
 
         While the store is away the record is in memory, and is stored later unless there is one by then.
-        Raises StoreError if the store refuses it.
+        Raises StoreError if the store refuses it, or it is deleted meanwhile.
         """
-        group = self._group_of(record)
+        group, since = self._group_of(record), self._storage.memory.purges
         try:
             stored = await self.records.put_durable(owner, key, record, group=group, lease=lease)
         except Unknown:
+            self._check_kept(since, owner, record)
             self.hold(owner, key, record)
             return record
+        self._check_kept(since, owner, record)
         if stored is not None:
             self._hold_written(owner, key, stored)
         return stored
@@ -272,6 +299,10 @@ class Cached(Generic[K]):
         held = self._held.peek(key)
         if held is not None:
             self._held.put(key, held._replace(is_outdated=True), self._weigh_held(held))
+
+    def _check_kept(self, since: int, owner: str, record: K) -> None:
+        """Raises Purged if it was deleted since then."""
+        self._storage.memory.check_kept(since, self._name(owner, record))
 
     def _name(self, owner: str, record: K) -> Whose:
         return Whose(make_tag(owner), self._group_of(record))

@@ -6,6 +6,7 @@ a name stands for is a large value of its conversation. A small record says whic
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -86,8 +87,9 @@ class NamedTurns:
         self._blobs = blobs
         self._clock = clock
         self._queue = WorkQueue(self._write, _WAITING_BYTES)
-        # When a turn was last written. Kept here, because a turn may leave memory after each request.
-        self._saved: Lru[tuple[str, str, str], _SavedAt] = Lru(_SAVED_BYTES)
+        # When a turn was last written, by its name in the store. Kept here, because a turn may leave memory
+        # after each request.
+        self._saved: Lru[str, _SavedAt] = Lru(_SAVED_BYTES)
         # What is queued or being written, by the tag of its owner and its name: found meanwhile.
         self._unwritten: dict[tuple[str, str], _NamedJob] = {}
         # The tag of the owner and the conversation whose job runs, and whether it was deleted meanwhile.
@@ -123,10 +125,12 @@ class NamedTurns:
 
     def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> None:
         """Queued for the store."""
+        key = make_name_key(owner, upstream, name)
         if turn.size_bytes <= _MAX_BYTES:
-            self._put("turn", make_name_key(owner, upstream, name), owner, turn.conversation, _encode(turn))
-        weight_bytes = ENTRY_WEIGHT_BYTES + weigh_texts(owner, upstream, name)
-        self._saved.put((owner, upstream, name), _SavedAt(make_tag(owner), self._clock()), weight_bytes)
+            self._put("turn", key, owner, turn.conversation, _encode(turn))
+        else:
+            # It never will be.
+            self._note_saved(owner, f"turn.{key}")
 
     def save_item(self, owner: str, upstream: str, name: str, conversation: str, item: bytes) -> None:
         if len(item) <= _MAX_BYTES:
@@ -134,13 +138,16 @@ class NamedTurns:
 
     def is_due(self, owner: str, upstream: str, name: str) -> bool:
         """Whether a turn that is in use must be written: it may be in no store, or it would expire there."""
-        saved = self._saved.get((owner, upstream, name))
+        stored = f"turn.{make_name_key(owner, upstream, name)}"
+        if (make_tag(owner), stored) in self._unwritten:
+            return False
+        saved = self._saved.get(stored)
         return saved is None or self._clock() - saved.since_seconds > _AGAIN_SECONDS
 
     def on_news(self, tag: str, text: str) -> None:
         return
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         """What is queued of it is not written."""
         self._saved.drop_where(lambda saved: saved.tag == tag)
         self._queue.drop_where(lambda job: _is_of(tag, group, make_tag(job.owner), job.conversation))
@@ -152,6 +159,10 @@ class NamedTurns:
     def on_gap(self) -> None:
         """The store may have lost them."""
         self._saved.clear()
+
+    def _note_saved(self, owner: str, name: str) -> None:
+        saved = _SavedAt(make_tag(owner), self._clock())
+        self._saved.put(name, saved, ENTRY_WEIGHT_BYTES + weigh_texts(name))
 
     def _put(self, kind: _Kind, key: str, owner: str, conversation: str, value: bytes) -> None:
         job = _NamedJob(owner, conversation, kind, key, value)
@@ -166,13 +177,11 @@ class NamedTurns:
         )
         found = {key: self._unwritten[tag, key].value for key in keys if (tag, key) in self._unwritten}
         asked = [key for key in keys if key not in found]
-        try:
+        with suppress(StoreError):
             places = await self._places.get_each(owner, asked, wait=LATEST) if asked else {}
             for conversation in set(places.values()):
                 some = [key for key, place in places.items() if place == conversation]
                 found |= await self._blobs.get(tag, conversation, some)
-        except StoreError:
-            return {}
         return {keys[key]: value for key, value in found.items()}
 
     async def _write(self, job: _NamedJob) -> None:
@@ -184,6 +193,7 @@ class NamedTurns:
                 await self._blobs.delete(tag, [job.conversation])
             else:
                 self._places.put(job.owner, name, job.conversation, group=job.conversation)
+                self._note_saved(job.owner, name)
         except StoreError:
             # The store has logged it. It is in memory, and may be written again when it is used.
             return

@@ -78,7 +78,7 @@ class StateNews:
             self._note_place(kind, tag, ChainPlace(said[0], int(said[1])))
         self._tell(kind, tag, said[0])
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         """Everything that memory has of a tenant, or of one conversation, is forgotten."""
         self._memory.forget(tag, group)
         if group is None:

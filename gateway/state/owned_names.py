@@ -49,7 +49,7 @@ class OwnedNames:
             return True
         purges = self._memory.purges
         found = await self._records.get(owner, (key,), wait=LATEST)
-        if found is not None and purges == self._memory.purges:
+        if found is not None and not self._memory.was_purged(purges, make_tag(owner)):
             self._hold(owner, key)
         return found is not None
 

@@ -11,7 +11,19 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway.store.interface import LATEST, SOON, Found, Key, Lease, ListedRecord, Lookup, Store, seal, unseal
+from gateway.store.interface import (
+    LATEST,
+    SOON,
+    Found,
+    Key,
+    Lease,
+    ListedRecord,
+    Lookup,
+    Store,
+    StoreError,
+    seal,
+    unseal,
+)
 from gateway.store.keys import make_tag
 
 K = TypeVar("K")
@@ -31,6 +43,10 @@ class Kind(Generic[K]):
     type: type[K]
     keep_seconds: float
     linger: float = 0.0
+
+
+class Purged(StoreError):
+    """What was to be stored belongs to what was deleted meanwhile."""
 
 
 class Stored(NamedTuple, Generic[K]):
@@ -112,7 +128,8 @@ class Records(Generic[K]):
         """What the name stands for now, durably: the record, or with if_absent what was there before. None if
         the lease was lost, and nothing is written.
 
-        Raises Unusable, and nothing is written; Unknown if the store is away, then it is written later if the
+        Raises Purged if its owner or its conversation is deleted meanwhile, unless there is a lease, and
+        Unusable, and nothing is written; Unknown if the store is away, then it is written later if the
         store has nothing by then.
         """
         key = self._key(owner, name)
@@ -120,6 +137,8 @@ class Records(Generic[K]):
         stored = await self._store.put_durable(
             key, value, self.kind.keep_seconds, group=group, if_absent=if_absent, lease=lease
         )
+        if stored is None and lease is None:
+            raise Purged("it was deleted meanwhile")
         if stored is None or stored == value:
             return record if stored is not None else None
         before = self._decode(key, stored)

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple
 
 from gateway.state.memory import Memory
 from gateway.state.records import K, Records
-from gateway.store.interface import LATEST, Found, Lookup, Store, Unknown
+from gateway.store.interface import LATEST, Found, Store, Unknown
 from gateway.store.keys import make_tag
 
 # So many names of a group are asked for at a time, in a few milliseconds. A conversation of 100,000 messages
@@ -59,21 +59,30 @@ class Trip:
         return answer
 
     def on_unknown(self, undo: Callable[[], None]) -> None:
-        """To be called if the store does not answer."""
+        """To be called if the trip does not come to its end, for whatever reason."""
         self._undo.append(undo)
 
     async def run(self) -> None:
         """Asks nothing for groups without a name. A group of many names, of which the first do not exist,
-        takes more than one round trip. What is deleted meanwhile is not taken. Raises Unknown.
+        takes more than one round trip. Raises Unknown, also if something of the owner is deleted meanwhile.
         """
-        groups, purges = self._groups, self._memory.purges
+        is_done = False
+        try:
+            await self._run()
+            is_done = True
+        finally:
+            for undo in self._undo if not is_done else ():
+                undo()
+
+    async def _run(self) -> None:
+        tag, groups, purges = make_tag(self._owner), self._groups, self._memory.purges
         while groups:
             asked = [list(islice(group.names, _LOOKUP_NAMES)) for group in groups]
             both = zip(groups, asked, strict=True)
             lookups = [group.records.lookup(names) for group, names in both if names]
-            found = await self._get(lookups) if lookups else []
-            if purges != self._memory.purges:
-                return
+            found = await self._store.get(tag, lookups, wait=self._wait) if lookups else []
+            if self._memory.was_purged(purges, tag):
+                raise Unknown("it is being deleted")
             left, answers = [], iter(found)
             for group, names in zip(groups, asked, strict=True):
                 stored = next(answers, None) if names else None
@@ -82,11 +91,3 @@ class Trip:
                 else:
                     group.note(stored)
             groups = left
-
-    async def _get(self, lookups: list[Lookup]) -> list[Found | None]:
-        try:
-            return await self._store.get(make_tag(self._owner), lookups, wait=self._wait)
-        except Unknown:
-            for undo in self._undo:
-                undo()
-            raise

@@ -6,20 +6,23 @@ Nothing is ever pickled or unpickled, and no value lies in a file of its own: a 
 
 import asyncio
 import logging
+import math
 import os
 import secrets
 import sqlite3
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import diskcache
 from diskcache.core import DBNAME, MODE_RAW, UNKNOWN
 
-from gateway.store.database import LOCK_SECONDS, Damaged, FileIdentity, translate
+from gateway.store.database import LOCK_SECONDS, TROUBLE, Damaged, FileIdentity, locked, translate
 from gateway.store.folder import BLOBS_NAME, DAMAGED, FILE_MODE, FOLDER_MODE
 from gateway.store.interface import LATEST, Key, Lookup, Store, StoreError, Unknown, Unusable, seal, unseal
 
@@ -29,10 +32,25 @@ _Result = TypeVar("_Result")
 _CLOSE_SECONDS: Final = 5.0
 # No value is so large that diskcache would give it a file.
 _NO_FILES_BYTES: Final = 1 << 60
+# Other processes wait for so many values.
+_STEP: Final = 100
+# A purge is heard of within a second.
+_KEPT_PUTS: Final = 10_000
+_REMOVE: Final = (
+    "DELETE FROM Cache WHERE rowid IN"
+    " (SELECT rowid FROM Cache WHERE tag BETWEEN ? AND ? AND store_time<=? LIMIT ?)"
+)
+_REMOVE_EXPIRED: Final = (
+    "DELETE FROM Cache WHERE rowid IN (SELECT rowid FROM Cache WHERE expire_time<? LIMIT ?)"
+)
+# A clock that is wrong at the start can be set before anything expires.
+_SWEEP_SECONDS: Final = 600.0
 
 
 class Blobs(Protocol):
     """A group is a conversation, as in the store. What is absent may have been dropped for room."""
+
+    async def open(self) -> None: ...
 
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Those that are there. Raises StoreError: it is not known whether they are."""
@@ -65,6 +83,8 @@ class StoredBlobs:
         self._kind = kind
         self._keep_seconds = keep_seconds
 
+    async def open(self) -> None: ...
+
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         lookups = [Lookup(self._kind, [f"{group}/{name}"]) for name in names]
         found = await self._store.get(tag, lookups, wait=LATEST)
@@ -92,6 +112,8 @@ class StoredBlobs:
 class NoBlobs:
     """For values that memory has already, where the store is in memory, too."""
 
+    async def open(self) -> None: ...
+
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         return {}
 
@@ -108,15 +130,24 @@ class NoBlobs:
 class DiskBlobs:
     """Also a listener of the store: what a process has put that did not know of a purge goes as well."""
 
-    def __init__(self, folder: Path, max_bytes: int, keep_seconds: float) -> None:
+    def __init__(
+        self, folder: Path, max_bytes: int, keep_seconds: float, sweep_seconds: float = _SWEEP_SECONDS
+    ) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
         self._keep_seconds = keep_seconds
+        self._sweep_seconds = sweep_seconds
+        self._sweeping: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "store-blobs")
         self._cache: diskcache.Cache | None = None
         self._identity: FileIdentity | None = None
         self._is_closed = False
+        # When this process put something there last. Of its thread.
+        self._put_at: OrderedDict[str, float] = OrderedDict()
         self._evictions: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        self._sweeping = asyncio.create_task(self._sweep(), name="blobs-sweep")
 
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         def get(cache: diskcache.Cache) -> dict[str, bytes]:
@@ -134,25 +165,40 @@ class DiskBlobs:
         self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
     ) -> None:
         seconds = self._keep_seconds if keep_seconds is None else keep_seconds
+        place = _join(tag, group)
 
         def put(cache: diskcache.Cache) -> None:
             for name, value in values.items():
                 sealed = seal(Key(tag, group, name), value)
-                cache.set(_join(tag, group, name), sealed, expire=seconds, tag=_join(tag, group))
+                cache.set(_join(tag, group, name), sealed, expire=seconds, tag=place)
+            self._put_at.pop(place, None)
+            self._put_at[place] = time.time()
+            if len(self._put_at) > _KEPT_PUTS:
+                self._put_at.popitem(last=False)
 
         await self._call(put)
 
     async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
-        def delete(cache: diskcache.Cache) -> int:
-            found = groups if groups is not None else _list_groups(cache, tag)
-            count: int = sum(cache.evict(_join(tag, each)) for each in found)
-            _empty_log(Path(cache.directory) / DBNAME)
-            return count
+        ranges = [_find_range(tag, group) for group in (groups if groups is not None else [None])]
+        count = 0
+        for places in ranges:
+            count += await self._remove(_REMOVE, *places, math.inf)
+        await self._call(_empty_log)
+        return count
 
-        return await self._call(delete)
+    async def _remove(self, statement: str, *values: object) -> int:
+        """In steps, so that nobody waits for it for long."""
+        count, step = 0, _STEP
+        while step == _STEP:
+            step = await self._call(partial(_remove_some, statement, (*values, _STEP)))
+            count += step
+        return count
 
     async def close(self) -> None:
         self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
         closing_ = asyncio.wrap_future(self._thread.submit(self._close_cache))
         await asyncio.wait({closing_}, timeout=_CLOSE_SECONDS)
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -161,18 +207,32 @@ class DiskBlobs:
 
     def on_gap(self) -> None: ...
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         if self._is_closed:
             return
-        task = asyncio.create_task(self._evict(tag, group))
+        task = asyncio.create_task(self._evict(*_find_range(tag, group), number / 1e6))
         self._evictions.add(task)
         task.add_done_callback(self._evictions.discard)
 
-    async def _evict(self, tag: str, group: str | None) -> None:
+    async def _evict(self, first: str, last: str, before: float) -> None:
+        """What is newer stays, but for what this process has put while it did not know of the purge."""
+
+        def find_end(_: diskcache.Cache) -> float:
+            return max([before, *(at for place, at in self._put_at.items() if first <= place <= last)])
+
         try:
-            await self.delete(tag, None if group is None else [group])
+            await self._remove(_REMOVE, first, last, await self._call(find_end))
+            await self._call(_empty_log)
         except StoreError as error:
             _log.warning("store %s: what was purged is not removed from it: %s", self._folder, error)
+
+    async def _sweep(self) -> None:
+        """What has expired. diskcache itself removes it only while it writes."""
+        while True:
+            await asyncio.sleep(self._sweep_seconds)
+            with suppress(StoreError):
+                if self._find_identity() is not None and await self._remove(_REMOVE_EXPIRED, time.time()):
+                    await self._call(_empty_log)
 
     async def _call(self, call: Callable[[diskcache.Cache], _Result]) -> _Result:
         if self._is_closed:
@@ -185,7 +245,7 @@ class DiskBlobs:
             with _mapped_errors():
                 return call(self._open())
         except Damaged as error:
-            self._set_aside(str(error))
+            self._set_aside(self._identity, str(error))
         with _mapped_errors():
             return call(self._open())
 
@@ -200,6 +260,7 @@ class DiskBlobs:
         with suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             os.close(os.open(self._folder / DBNAME, flags, FILE_MODE))
+        self._identity = self._find_identity()
         self._cache = diskcache.Cache(
             str(self._folder),
             timeout=LOCK_SECONDS,
@@ -212,7 +273,6 @@ class DiskBlobs:
             # A file that shrinks under a map ends the process.
             sqlite_mmap_size=0,
         )
-        self._identity = self._find_identity()
         return self._cache
 
     def _find_identity(self) -> FileIdentity | None:
@@ -222,11 +282,14 @@ class DiskBlobs:
             return None
         return status.st_dev, status.st_ino
 
-    def _set_aside(self, reason: str) -> None:
+    def _set_aside(self, identity: FileIdentity | None, reason: str) -> None:
+        """Unless another process was first."""
         self._close_cache()
         place = f"{self._folder.name}{DAMAGED}{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
         place = f"{place}-{secrets.token_hex(2)}"
-        with _mapped_errors():
+        with _mapped_errors(), locked(self._folder.parent):
+            if identity is None or self._find_identity() != identity:
+                return
             os.rename(self._folder, self._folder.with_name(place))
         _log.error(
             "store %s is set aside as %s (%s): it has lost its records and begins anew",
@@ -280,7 +343,7 @@ def _mapped_errors() -> Iterator[None]:
         if isinstance(cause, sqlite3.Error):
             raise translate(cause) from error
         raise Unknown("another process has locked the database") from error
-    except (sqlite3.Error, OSError) as error:
+    except TROUBLE as error:
         raise translate(error) from error
 
 
@@ -288,12 +351,24 @@ def _join(*parts: str) -> str:
     return "/".join(parts)
 
 
-def _list_groups(cache: diskcache.Cache, tag: str) -> set[str]:
-    keys = (key for key in cache.iterkeys() if key is not None and key.startswith(f"{tag}/"))
-    return {key.split("/")[1] for key in keys}
+def _find_range(tag: str, group: str | None) -> tuple[str, str]:
+    """The first and the last of its places."""
+    # "0" comes after "/".
+    return (f"{tag}/", f"{tag}0") if group is None else (_join(tag, group), _join(tag, group))
 
 
-def _empty_log(database: Path) -> None:
+def _remove_some(statement: str, values: Sequence[object], cache: diskcache.Cache) -> int:
+    """Returns how many. diskcache itself asks neither for the time nor for a range."""
+    with closing(_connect(cache)) as connection:
+        connection.execute("PRAGMA secure_delete=ON").fetchall()
+        return connection.execute(statement, values).rowcount
+
+
+def _empty_log(cache: diskcache.Cache) -> None:
     """No byte of what is deleted is left in the log."""
-    with closing(sqlite3.connect(database, timeout=LOCK_SECONDS)) as connection:
+    with closing(_connect(cache)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _connect(cache: diskcache.Cache) -> sqlite3.Connection:
+    return sqlite3.connect(Path(cache.directory) / DBNAME, timeout=LOCK_SECONDS, isolation_level=None)

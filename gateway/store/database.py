@@ -96,10 +96,14 @@ class Damaged(StoreError):
     """The database, or a table of it, is not as we wrote it."""
 
 
-def translate(error: sqlite3.Error | OSError) -> StoreError:
+# sqlite says the first two when it has no memory, or a number is too large for it.
+TROUBLE: Final = (MemoryError, OverflowError, OSError, sqlite3.Error)
+
+
+def translate(error: Exception) -> StoreError:
     """In this order: damaged by its code · damaged by its text · locked · otherwise unusable."""
     text = f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError):
+    if not isinstance(error, sqlite3.Error):
         return Unusable(text)
     # Python's own errors about a value that it cannot decode have no code.
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
@@ -114,7 +118,7 @@ def translate(error: sqlite3.Error | OSError) -> StoreError:
 def mapped_errors() -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except TROUBLE as error:
         raise translate(error) from error
 
 
@@ -261,6 +265,7 @@ class Database:
             session.connection, session.identity = self._open_in_memory(), (0, 0)
             return session.connection
         self._prepare()
+        identity = self.find_identity()
         connection = self._open(self._path)
         try:
             connection.execute("PRAGMA secure_delete=ON").fetchall()
@@ -268,10 +273,13 @@ class Database:
             for check in _CHECKS:
                 connection.execute(check)
         except sqlite3.Error:
-            session.identity = self.find_identity()
+            session.identity = identity
             connection.close()
             raise
-        session.connection, session.identity = connection, self.find_identity()
+        if identity is None or identity != self.find_identity():
+            connection.close()
+            raise Unknown("another process has replaced the database")
+        session.connection, session.identity = connection, identity
         before, self._written = self._written, session.identity
         if before not in (None, session.identity):
             _log.warning("store %s has lost its records: what is in use is written again", self.folder)
@@ -322,7 +330,7 @@ class Database:
         """Afterwards there is a file, and it is ours. Raises StoreRefused, OSError or sqlite3.Error."""
         assert self.folder is not None and self._path is not None
         claim_folder(self.folder)
-        with _locked(self.folder):
+        with locked(self.folder):
             identity = self.find_identity()
             if identity is None or identity != self._checked:
                 self._check(self.folder, self._path)
@@ -351,13 +359,13 @@ class Database:
         """Unless another process or thread was first."""
         if self.folder is None or self._path is None:
             return
-        with mapped_errors(), _locked(self.folder):
+        with mapped_errors(), locked(self.folder):
             if identity is not None and self.find_identity() == identity:
                 _move_aside(self._path, reason)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One process and one thread at a time make or move files. A file system without locks has none."""
     descriptor = os.open(folder, os.O_RDONLY)
     until = time.monotonic() + LOCK_SECONDS

@@ -87,8 +87,10 @@ class Listener(Protocol):
     def on_news(self, tag: str, text: str) -> None:
         """Another process has published this."""
 
-    def on_purged(self, tag: str, group: str | None) -> None:
-        """Everything of the tag is deleted, or of one group of it; also by this process itself."""
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
+        """Everything of the tag is deleted, or of one group of it; also by this process itself. number: the
+        time in microseconds since 1970, or more if the clock was ahead before.
+        """
 
     def on_gap(self) -> None:
         """News may have been missed, or the store may have lost records."""
@@ -167,7 +169,7 @@ class Store(Protocol):
         """Queued. Wakes those who wait for it, in all processes."""
 
     async def until_free(self, held: HeldLease) -> None:
-        """Returns when it is released or its time is over. The holder may have renewed it meanwhile."""
+        """Returns when it is released or its time is over, or after some seconds: it may still be held."""
 
     async def count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
         """Counts the cost in a sliding window of so many seconds and returns 0; or counts nothing and returns
@@ -226,4 +228,5 @@ class SlidingWindow(NamedTuple):
         if cost > most:
             return window
         # What is running becomes the one before, and has to fade then.
-        return max(0.001, (2 - (most - cost) / self.used - passed) * window)
+        # Told again then: clients do not wait for longer than their window.
+        return min(window, max(0.001, (2 - (most - cost) / self.used - passed) * window))

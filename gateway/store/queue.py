@@ -1,6 +1,5 @@
 """What every store does in front of its backend: writes wait in memory, the newest of each key, and go out in
 order and in batches. Reads see what waits. A backend that is away or full is tried again.
-
 Knows nothing of SQL or Redis. All of it runs on the event loop.
 """
 
@@ -54,6 +53,8 @@ _CLOSE_SECONDS: Final = 5.0
 _ADMISSION_SECONDS: Final = 0.25
 # Clocks of leases are coarse. A waiter that asks again at once would only be told "held" once more.
 _LEAST_WAIT_SECONDS: Final = 0.01
+# Clocks are set back, too: then less is left than there was.
+_MOST_WAIT_SECONDS: Final = 5.0
 # A release that is heard of before the waiter begins to wait. More are never under way at once.
 _KEPT_RELEASES: Final = 1_000
 
@@ -149,6 +150,10 @@ class QueuedStore(ABC):
     def _note_trouble(self, error: StoreError) -> None:
         _log.error("store %s takes no writes, they wait in memory: %s", self.shown, error)
 
+    def _find_patience(self, wait: float) -> float:
+        """For what is promised, of one who would wait for so long: less while it is known to be in vain."""
+        return wait
+
     def _note_taken(self) -> None:
         _log.info("store %s takes writes again", self.shown)
 
@@ -175,11 +180,17 @@ class QueuedStore(ABC):
                 waiting.is_purged = True
                 self._queue.pop(waiting, None)
                 self._forget(waiting)
-                _answer(waiting, None)
+                waiting.answer(None)
         loop = asyncio.get_running_loop()
         for purge in new:
             for listener in self._listeners:
-                loop.call_soon(listener.on_purged, purge.tag, purge.group)
+                loop.call_soon(listener.on_purged, purge.tag, purge.group, purge.number)
+
+    def _take_as_known(self, newest: int) -> None:
+        """So far the number of the newest purge was not known. What waits was queued after it."""
+        self._known = newest
+        for waiting in (*self._flying, *self._queue):
+            waiting.known = max(waiting.known, newest)
 
     def _miss(self) -> None:
         """News may have been missed, or records lost."""
@@ -231,7 +242,7 @@ class QueuedStore(ABC):
                 "store %s: %d writes are lost, it could not take them before the end", self.shown, count
             )
         for waiting in (*self._flying, *self._queue):
-            _refuse(waiting, Unusable("the store is closed"))
+            waiting.refuse(Unusable("the store is closed"))
         await self._disconnect()
 
     async def get(self, tag: str, lookups: Sequence[Lookup], *, wait: float = SOON) -> list[Found | None]:
@@ -241,7 +252,7 @@ class QueuedStore(ABC):
         if not asked:
             return found
         self._check_open()
-        stored = await self._read(tag, [Lookup(lookups[at].kind, known[at][0]) for at in asked], wait)
+        stored = await _know(self._read(tag, [Lookup(lookups[at].kind, known[at][0]) for at in asked], wait))
         for at, record in zip(asked, stored, strict=True):
             if record is not None:
                 found[at] = _choose_first(lookups[at].names, record, found[at])
@@ -253,7 +264,7 @@ class QueuedStore(ABC):
         self._check_open()
         keys = [key for key in self._by_key if key.kind == kind and tag in (None, key.tag)]
         overlays = {key: self._find_overlay(key) for key in keys}
-        records = {record.key: record for record in await self._list(kind, tag, group, wait)}
+        records = {record.key: record for record in await _know(self._list(kind, tag, group, wait))}
         for key, (value, of_group, is_sure) in overlays.items():
             if is_sure:
                 records.pop(key, None)
@@ -328,7 +339,8 @@ class QueuedStore(ABC):
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(name, set()).add(waiter)
         try:
-            await asyncio.wait({waiter}, timeout=max(_LEAST_WAIT_SECONDS, held.seconds_left))
+            seconds = min(_MOST_WAIT_SECONDS, max(_LEAST_WAIT_SECONDS, held.seconds_left))
+            await asyncio.wait({waiter}, timeout=seconds)
         finally:
             if name in self._waiters:
                 self._waiters[name].discard(waiter)
@@ -337,11 +349,11 @@ class QueuedStore(ABC):
 
     async def count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
         self._check_open()
-        return await self._in_admission(self._count(tag, name, cost, most, window))
+        return await _know(self._in_time(self._count(tag, name, cost, most, window), _ADMISSION_SECONDS))
 
     async def hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
         self._check_open()
-        return await self._in_admission(self._hold(tag, name, member, most, ttl))
+        return await _know(self._in_time(self._hold(tag, name, member, most, ttl), _ADMISSION_SECONDS))
 
     def let_go(self, tag: str, name: str, member: str) -> None:
         self._add(LetGo(tag=tag, name=name, member=member), 0.0)
@@ -357,7 +369,7 @@ class QueuedStore(ABC):
     def _replace(self, write: Put | Drop, linger: float) -> None:
         """The one before is never written, unless somebody waits for it or it is on its way."""
         before = self._by_key.get(write.key, ())
-        if before and before[-1] in self._queue and _is_plain(before[-1]):
+        if before and before[-1] in self._queue and before[-1].is_plain:
             self._queue.pop(before[-1])
             self._forget(before[-1])
         self._add(write, linger)
@@ -369,7 +381,7 @@ class QueuedStore(ABC):
         if not all(word.isascii() and word.isprintable() for word in waiting.words):
             raise ValueError("names in a store are printable ASCII")
         if not self._is_open:
-            _refuse(waiting, Unusable("the store is closed"))
+            waiting.refuse(Unusable("the store is closed"))
             return
         waiting.known = self._known
         self._queue[waiting] = None
@@ -395,7 +407,7 @@ class QueuedStore(ABC):
             self._has_dropped = True
             del self._queue[oldest]
             self._forget(oldest)
-            _refuse(oldest, Unusable("too much waits to be written"))
+            oldest.refuse(Unusable("too much waits to be written"))
             if oldest is newest:
                 return
 
@@ -413,7 +425,7 @@ class QueuedStore(ABC):
         waiting.promise = promise
         self._add(waiting, 0.0)
         try:
-            done, _ = await asyncio.wait({promise}, timeout=wait)
+            done, _ = await asyncio.wait({promise}, timeout=self._find_patience(wait))
         finally:
             waiting.promise = None
             waiting.is_late = not promise.done()
@@ -457,8 +469,8 @@ class QueuedStore(ABC):
             self._flying = self._take_batch()
             try:
                 written = await self._write(self._flying) if self._flying else Written(())
-            except StoreError as error:
-                self._put_back(error)
+            except Exception as error:  # noqa: BLE001 - the edge: if it ended, nothing would be written any more
+                self._put_back(error if isinstance(error, StoreError) else Unusable(type(error).__name__))
                 if not self._is_open:
                     return
             else:
@@ -481,8 +493,7 @@ class QueuedStore(ABC):
 
     def _take_batch(self) -> Sequence[Waiting]:
         """In the order of the queue, also what would linger: what is durable stands on what came before."""
-        batch: list[Waiting] = []
-        size = 0
+        batch, size = list[Waiting](), 0
         while self._queue and len(batch) < _BATCH_RECORDS and size < _BATCH_BYTES:
             waiting, _ = self._queue.popitem(last=False)
             batch.append(waiting)
@@ -498,9 +509,12 @@ class QueuedStore(ABC):
         for waiting, result in zip(batch, written.results, strict=True):
             if not waiting.is_purged:
                 self._forget(waiting)
-                _answer(waiting, result)
+                waiting.answer(result)
             if isinstance(waiting, Release):
                 self._free(waiting.lease)
+            if isinstance(waiting, Take) and waiting.is_late and waiting.taken is not None:
+                self._add(waiting.taken, 0.0)
+                waiting.taken.known = waiting.known
         self._learn(written.purges)
 
     def _put_back(self, error: StoreError) -> None:
@@ -524,13 +538,13 @@ class QueuedStore(ABC):
 
     def _is_replaced(self, waiting: Put | Drop) -> bool:
         others = self._by_key[waiting.key]
-        return _is_plain(waiting) and any(map(_is_plain, others[others.index(waiting) + 1 :]))
+        return waiting.is_plain and any(each.is_plain for each in others[others.index(waiting) + 1 :])
 
     def _refuse_promised(self, error: StoreError) -> None:
         for waiting in [each for each in self._queue if each.promise is not None]:
             del self._queue[waiting]
             self._forget(waiting)
-            _refuse(waiting, error)
+            waiting.refuse(error)
 
     # Leases and listeners
 
@@ -557,12 +571,6 @@ class QueuedStore(ABC):
 
         claiming.add_done_callback(give_back)
 
-    async def _in_admission(self, work: Awaitable[_Result]) -> _Result:
-        try:
-            return await self._in_time(work, _ADMISSION_SECONDS)
-        except Unusable as error:
-            raise Unknown(str(error)) from error
-
     def _end_late(self, future: "asyncio.Future[Any]") -> None:
         self._late.discard(future)
         if not future.cancelled():
@@ -573,6 +581,14 @@ class QueuedStore(ABC):
             raise Unknown("the store is closed")
 
 
+async def _know(asked: Awaitable[_Result]) -> _Result:
+    """A store that refuses to be read says no more than one that is away. Raises Unknown for either."""
+    try:
+        return await asked
+    except Unusable as error:
+        raise Unknown(str(error)) from error
+
+
 def _choose_first(names: Sequence[str], stored: Found, waiting: Found | None) -> Found:
     """For the same name what is stored counts: what waits is for a name that has nothing."""
     if waiting is not None and names.index(waiting.name) < names.index(stored.name):
@@ -580,20 +596,5 @@ def _choose_first(names: Sequence[str], stored: Found, waiting: Found | None) ->
     return stored
 
 
-def _is_plain(waiting: Waiting) -> bool:
-    """Nobody waits for it, and it depends on nothing that is stored."""
-    return isinstance(waiting, Drop) or (isinstance(waiting, Put) and waiting.is_plain)
-
-
 def _may_be_lost(waiting: Waiting) -> bool:
     return waiting.promise is None and not isinstance(waiting, LetGo | Release)
-
-
-def _answer(waiting: Waiting, result: bytes | None) -> None:
-    if waiting.promise is not None and not waiting.promise.done():
-        waiting.promise.set_result(result)
-
-
-def _refuse(waiting: Waiting, error: StoreError) -> None:
-    if waiting.promise is not None and not waiting.promise.done():
-        waiting.promise.set_exception(error)

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -279,7 +280,8 @@ class RedisLink:
         make_check, note_check: what the server is asked from time to time, and the reply.
         """
         self._first = asyncio.get_running_loop().create_future()
-        self._tasks = [asyncio.create_task(self._run_lane()) for _ in range(_LANES)]
+        for _ in range(_LANES):
+            self._start_lane()
         self._tasks.append(asyncio.create_task(self._beat(make_check, note_check)))
         failure = await self._first
         if failure is not None and failure.is_final:
@@ -343,14 +345,30 @@ class RedisLink:
 
     # Lanes
 
-    async def _run_lane(self) -> None:
+    def _start_lane(self, pause_seconds: float = 0.0) -> None:
+        lane = asyncio.create_task(self._run_lane(pause_seconds))
+        self._tasks.append(lane)
+        lane.add_done_callback(self._replace_lane)
+
+    def _replace_lane(self, lane: "asyncio.Task[None]") -> None:
+        """A fault of ours, or of the client library, takes no lane away for good."""
+        error = lane.exception() if not lane.cancelled() else None
+        if error is not None:
+            text = "store %s: a connection has failed (%s) and is begun anew"
+            _log.error(text, self.shown, type(error).__name__)
+            self._tasks.remove(lane)
+            self._start_lane(_PROBE_SECONDS)
+
+    async def _run_lane(self, pause_seconds: float) -> None:
+        await asyncio.sleep(pause_seconds)
         client, failures = make_client(self._address), 0
         try:
             while True:
                 is_connected = await self._connect(client)
                 while is_connected and await self._fly(client, await self._next_calls()):
                     failures = 0
-                await client.connection_pool.disconnect()
+                with suppress(*FAILURES):
+                    await client.connection_pool.disconnect()
                 await asyncio.sleep(_PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)])
                 failures += 1
         finally:
@@ -393,6 +411,7 @@ class RedisLink:
             size += sum(len(argument) for argument in command if isinstance(argument, bytes))
             pipeline.execute_command(*command)
         self._in_air += 1
+        replies: Sequence[ServerReply] | None = None
         executing = asyncio.ensure_future(pipeline.execute(raise_on_error=False))
         try:
             is_in_time = await wait_sliced(executing, self._seconds * (1 + size // _BYTES_PER_TIMEOUT))
@@ -400,9 +419,10 @@ class RedisLink:
                 self._note_away(LinkFailure("it does not answer in time"))
             replies = await executing
         except FAILURES:
-            self._send_again(calls)
             return False
         finally:
+            if replies is None:
+                self._send_again(calls)
             self._in_air -= 1
             executing.cancel()
         self._note_heard()

@@ -2,7 +2,7 @@
 
     record  KIND:TAG:NAME        its text: checksum, group, "\\n", value (see redis_store)
     lease   lease:TAG:NAME       FENCE:CLAIM, as long as it is held
-            fence:TAG:NAME       the newest fence; it outlives the lease by a day
+            fence:TAG:NAME       the newest fence, or one more: it was released; it outlives the lease a day
     counter counter:TAG:NAME     hash: slot, used, before
     places  places:TAG:NAME      sorted set: member, end in ms
     index   index:TAG:KIND       sorted set of names like KIND:TAG:NAME by their end in ms, of all kinds above
@@ -111,11 +111,15 @@ local function read_lease(tag, name)
   return tonumber(fence), claim, math.max(0, redis.call('PTTL', P .. key))
 end
 
+local fence_ms = 86400000
+local function write_fence(tag, name, fence, ttl)
+  redis.call('SET', P .. 'fence:' .. tag .. ':' .. name, show(fence), 'PX', ttl)
+  index('fence', tag, name, '', ttl)
+end
+
 local function write_lease(tag, name, fence, ttl, claim)
-  local keep = 86400000 + ttl
-  redis.call('SET', P .. 'fence:' .. tag .. ':' .. name, show(fence), 'PX', keep)
+  write_fence(tag, name, fence, fence_ms + ttl)
   redis.call('SET', P .. 'lease:' .. tag .. ':' .. name, show(fence) .. ':' .. claim, 'PX', ttl)
-  index('fence', tag, name, '', keep)
   index('lease', tag, name, '', ttl)
 end
 
@@ -192,6 +196,7 @@ end
 function writing.skip() return 0 end
 
 function writing.release(tag, name, fence, channel, message)
+  if newest_fence(tag, name) == fence then write_fence(tag, name, fence + 1, fence_ms) end
   if read_lease(tag, name) == fence then
     remove('lease:' .. tag .. ':' .. name)
     redis.call('PUBLISH', channel, message)

@@ -121,6 +121,9 @@ class RedisStore(QueuedStore):
         await self._news.close()
         await self._link.close()
 
+    def _find_patience(self, wait: float) -> float:
+        return min(wait, self._link.find_patience(wait))
+
     def _note_trouble(self, error: StoreError) -> None:
         if not self._link.is_away:
             _log.warning("store %s takes no writes (%s): records wait in memory", self.shown, error)

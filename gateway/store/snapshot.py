@@ -15,7 +15,7 @@ from gateway.store.folder import STATE_NAME
 from gateway.store.interface import Key, ListedRecord, unseal
 
 _LOCK_SECONDS: Final = 2.0
-_SELECT: Final = "SELECT tag, name, grp, value FROM record WHERE kind = ? AND expires > ?"
+_SELECT: Final = "SELECT tag, name, grp, value FROM living WHERE kind = ? AND expires > ?"
 
 
 def read_snapshot(folder: Path, kind: str) -> list[ListedRecord]:

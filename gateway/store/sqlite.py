@@ -5,6 +5,7 @@ looking at the number that SQLite changes with each of their transactions.
 """
 
 import asyncio
+import logging
 import secrets
 import sqlite3
 import time
@@ -34,8 +35,11 @@ from gateway.store.queue import MAX_WAITING_BYTES, QueuedStore
 from gateway.store.tables import Moment
 from gateway.store.waiting import Deleted, NumberedPurge, Waiting, Written
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
+# A request that is not recognized costs more than this wait.
+_READ_SECONDS: Final = 0.5
 # A thousand long conversations (measured: about 200 KB of state each); a small container has that much.
 _MAX_IN_MEMORY_BYTES: Final = 256 << 20
 # 1.1 % of a core while there are requests, 0.15 % at rest.
@@ -47,7 +51,8 @@ _STEP_PAUSE_SECONDS: Final = 0.005
 # A clock that is wrong at start can be set before anything expires.
 _FIRST_EXPIRY_SECONDS: Final = 600.0
 _CLOSE_SECONDS: Final = 2.0
-_EVICTIONS: Final = 16
+# An eighth each time, of the originals and then of the rest.
+_EVICTIONS: Final = 48
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _SCRUB_TRIES: Final = 80
 
@@ -85,6 +90,8 @@ class SqliteStore(QueuedStore):
         self._used = asyncio.Event()
         self._used_at = 0.0
         self._is_scrub_due = False
+        # The start could not read how far news and purges have come.
+        self._is_lost = False
 
     @property
     def is_shared(self) -> bool:
@@ -120,18 +127,24 @@ class SqliteStore(QueuedStore):
         return self._read_position()
 
     def _read_position(self) -> int:
-        """Who cannot read it either takes what has happened before as new, which forgets too much."""
-
-        def read(connection: sqlite3.Connection) -> tuple[int, int]:
-            return tables.find_newest_news(connection), tables.find_newest_purge(connection)
-
+        """Who cannot read it does so before the first write, purge or look: see `_find_position`."""
         try:
-            is_file = self._folder is not None
-            position = self._database.read(self._reader, read) if is_file else (0, 0)
+            if self._folder is not None:
+                self._heard, newest = self._database.read(self._reader, tables.find_position)
+                return newest
         except StoreError:
-            position = (0, 0)
-        self._heard, newest = position
-        return newest
+            self._is_lost = True
+        return 0
+
+    async def _find_position(self) -> None:
+        """What was purged before is not new, or today's values would go. Raises StoreError."""
+        if not self._is_lost:
+            return
+        self._heard, newest = await self._change(lambda connection, _: tables.find_position(connection))
+        if self._is_lost:
+            self._is_lost = False
+            self._take_as_known(newest)
+            self._miss()
 
     def _find_cause(self, folder: Path, error: StoreError) -> Exception:
         """sqlite does not tell a full disk from one that refuses: what the file system says about a file."""
@@ -167,7 +180,8 @@ class SqliteStore(QueuedStore):
     # Reads
 
     async def _read(self, tag: str, lookups: Sequence[Lookup], wait: float) -> list[Found | None]:
-        now = time.time()
+        """A file nearby is late only where the whole machine is."""
+        now, wait = time.time(), max(wait, _READ_SECONDS)
         return await self._ask(
             self._reading,
             self._reader,
@@ -207,6 +221,7 @@ class SqliteStore(QueuedStore):
 
     async def _write(self, batch: Sequence[Waiting]) -> Written:
         self._note_use()
+        await self._find_position()
         known = self._known
         return await self._change(
             lambda connection, moment: tables.write_batch(connection, batch, known, moment)
@@ -251,9 +266,13 @@ class SqliteStore(QueuedStore):
 
     async def _delete(self, tag: str, group: str | None, known: int) -> Deleted:
         self._note_use()
+        await self._find_position()
+        known = max(known, self._known)
         purges = await self._change(
             lambda connection, moment: tables.bury(connection, tag, group, known, moment)
         )
+        # Also if nobody waits for the rest any more.
+        self._learn(purges)
         count = await self._remove_buried(purges[-1])
         await self._scrub()
         if group is None and self._folder is not None:
@@ -312,9 +331,15 @@ class SqliteStore(QueuedStore):
                     await self._sweep(also_records=swept - started > self._first_expiry_seconds)
             except StoreError:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the edge: if it ended, no purge would be heard of
+                _log.error("store %s: it looks again after %s", self.shown, type(error).__name__)
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _rest(self) -> None:
-        """Until the next look. The first use after a pause ends it."""
+        """Until the next look. The first use after a pause ends it. In memory there is only the sweep."""
+        if self._folder is None:
+            await asyncio.sleep(min(self._sweep_seconds, 1.0))
+            return
         used = asyncio.get_running_loop().time() - self._used_at
         if self._waiters or used < _BUSY_SECONDS:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -339,6 +364,7 @@ class SqliteStore(QueuedStore):
 
     async def _look(self) -> None:
         """Raises StoreError."""
+        await self._find_position()
         if not self._database.is_current(self._poll):
             await self._follow()
         after, known = self._heard, self._known

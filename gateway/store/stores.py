@@ -25,6 +25,8 @@ class Stores:
     async def open(self) -> None:
         """Raises StoreRefused."""
         await self.state.open()
+        await self.originals.open()
+        await self.named.open()
 
     async def close(self) -> None:
         await self.state.close()

@@ -38,6 +38,7 @@ _EXPIRE_STEP: Final = 200
 _VACUUM_PAGES: Final = 1_024
 
 _GET: Final = "SELECT value FROM living WHERE kind=? AND tag=? AND name=? AND expires>?"
+_GET_REST: Final = "SELECT grp, expires FROM record WHERE kind=? AND tag=? AND name=?"
 _LIST: Final = "SELECT tag, name, grp, value FROM living WHERE kind=? AND expires>?"
 _LIST_TAG: Final = "SELECT tag, name, grp, value FROM living WHERE kind=? AND tag=? AND expires>?"
 # The plus keeps sqlite from the primary key, where a group is not together.
@@ -152,6 +153,10 @@ def _apply(connection: sqlite3.Connection, waiting: Waiting, newest: int, moment
             connection.execute(_DROP, (key.kind, key.tag, key.name))
         case Take(key=key, is_late=False):
             value = _get(connection, key, moment.now)
+            if value is not None:
+                group, expires = connection.execute(_GET_REST, (key.kind, key.tag, key.name)).fetchone()
+                ttl = expires - moment.now
+                waiting.taken = Put(key=key, value=value, ttl=ttl, group=group, if_absent=True)
             connection.execute(_DROP, (key.kind, key.tag, key.name))
             return value
         case Release(lease=lease):
@@ -190,7 +195,7 @@ def claim_lease(
     connection.execute("PRAGMA synchronous=NORMAL").fetchall()
     with transaction(connection, moment.until):
         fence, expires = connection.execute(_FENCE, (tag, name)).fetchone() or (0, 0.0)
-        if expires > moment.now:
+        if moment.now < expires <= _find_latest(moment, ttl):
             return HeldLease(tag, name, fence, expires - moment.now)
         fence = max(fence + 1, int(moment.now * 1e6))
         connection.execute(
@@ -258,8 +263,8 @@ def hold_place(
     connection.execute("PRAGMA synchronous=NORMAL").fetchall()
     with transaction(connection, moment.until):
         rows = connection.execute(
-            "SELECT member FROM place WHERE tag=? AND name=? AND expires>? AND member<>?",
-            (tag, name, moment.now, member),
+            "SELECT member FROM place WHERE tag=? AND name=? AND expires>? AND expires<=? AND member<>?",
+            (tag, name, moment.now, _find_latest(moment, ttl), member),
         )
         if len(rows.fetchall()) >= most:
             return False
@@ -267,7 +272,19 @@ def hold_place(
     return True
 
 
+def _find_latest(moment: Moment, ttl: float) -> float:
+    """No lease and no place of this kind ends later, unless the clock has been set back since. Twice the
+    time, so that a clock that is set back a little takes nothing from a process that lives.
+    """
+    return moment.now + 2 * ttl
+
+
 # NumberedPurge
+
+
+def find_position(connection: sqlite3.Connection) -> tuple[int, int]:
+    """The numbers of the newest news and the newest purge."""
+    return find_newest_news(connection), find_newest_purge(connection)
 
 
 def find_newest_purge(connection: sqlite3.Connection) -> int:
@@ -289,7 +306,8 @@ def bury(
     """
     connection.execute("PRAGMA synchronous=FULL").fetchall()
     with transaction(connection, moment.until):
-        number = max(find_newest_purge(connection) + 1, int(moment.now * 1e6))
+        # A file that begins anew goes on where the process is.
+        number = max(find_newest_purge(connection), known, int(moment.now * 1e6)) + 1
         connection.execute("INSERT INTO purge VALUES (?,?,?,?,0)", (number, tag, group, moment.now))
         for statement in _DROP_OTHERS if group is None else ():
             connection.execute(statement, (tag,))
@@ -355,15 +373,18 @@ def give_back(connection: sqlite3.Connection) -> bool:
     return bool(_VACUUM_PAGES < left < free)
 
 
-def remove_oldest(connection: sqlite3.Connection) -> bool:
-    """For a store in memory that is full: an eighth of the records, those that expire first."""
-    (count,) = connection.execute("SELECT count(*) FROM record").fetchone()
+def remove_oldest(connection: sqlite3.Connection) -> None:
+    """For a store in memory that is full: an eighth of the originals, those that expire first; without any an
+    eighth of the records. A client that asks for an original may do without, a lost summary costs a new one.
+    """
+    originals, count = connection.execute(
+        "SELECT count(*) FILTER (WHERE kind='original'), count(*) FROM record"
+    ).fetchone()
     connection.execute(
         "DELETE FROM record WHERE (kind, tag, name) IN (SELECT kind, tag, name FROM record"
-        " ORDER BY expires LIMIT ?)",
-        (count // 8 + 1,),
+        " ORDER BY kind<>'original', expires LIMIT ?)",
+        ((originals or count) // 8 + 1,),
     )
-    return bool(count)
 
 
 def _remove_expired(connection: sqlite3.Connection, now: float) -> bool:

@@ -84,7 +84,7 @@ class TimedBlobs:
     def __init__(self, blobs: Blobs, note: NoteOperation) -> None:
         self._blobs = blobs
         self._time = _Timer(note).time
-        self.close = blobs.close
+        self.open, self.close = blobs.open, blobs.close
 
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         return await self._time("read", self._blobs.get(tag, group, names))

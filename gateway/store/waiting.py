@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway.store.interface import Key, Lease
+from gateway.store.interface import Key, Lease, StoreError
 
 # Memory of what waits, beside names and value: measured with objects and dictionary slots.
 OVERHEAD_BYTES: Final = 400
@@ -35,6 +35,19 @@ class Waiting:
     @property
     def size_bytes(self) -> int:
         return OVERHEAD_BYTES + sum(map(len, self.words))
+
+    @property
+    def is_plain(self) -> bool:
+        """Nobody waits for it, and it depends on nothing that is stored."""
+        return False
+
+    def answer(self, result: bytes | None) -> None:
+        if self.promise is not None and not self.promise.done():
+            self.promise.set_result(result)
+
+    def refuse(self, error: StoreError) -> None:
+        if self.promise is not None and not self.promise.done():
+            self.promise.set_exception(error)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -80,15 +93,24 @@ class Drop(Waiting):
     key: Key
 
     @property
+    def is_plain(self) -> bool:
+        return True
+
+    @property
     def words(self) -> Sequence[str]:
         return self.key
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Take(Waiting):
-    """The backend answers the value and deletes it. One that is late takes nothing."""
+    """The backend answers the value and deletes it. One that is late takes nothing.
+
+    taken: what it has taken, to be put back if the one who asked has gone on meanwhile. None if the backend
+    does not say.
+    """
 
     key: Key
+    taken: Put | None = None
 
     @property
     def words(self) -> Sequence[str]:

@@ -172,3 +172,16 @@ async def test_a_body_that_repeats_everything_is_stored_once_it_is_named() -> No
     assert await restart(store, go_on("a")) == go_on("a")
     await record(memory, go_on("a"), "b")
     assert read_input(await restart(store, go_on("b"))) == ["x", "y", "said", "on", "said", "on"]
+
+
+async def test_what_the_store_refused_is_saved_when_it_is_used_again() -> None:
+    store = ToyServer(is_shared=False).connect()
+    await store.open()
+    memory = make_memory(1 << 20, store=store)
+    store.is_full = True
+    await answer(memory, _FIRST, "r1")
+    await settle()
+    store.is_full = False
+    expected = await write_out(memory, go_on("r1"))
+    await settle()
+    assert await write_out(make_memory(1 << 20, store=store), go_on("r1")) == expected != go_on("r1")

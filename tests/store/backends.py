@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -11,6 +11,7 @@ from gateway.store.address import make_store
 from gateway.store.interface import Found, HeldLease, Key, Lease, Lookup
 from gateway.store.keys import make_tag
 from gateway.store.queue import QueuedStore
+from gateway.store.sqlite import SqliteStore
 from tests.toy.redis_server import requires_redis
 
 # "two": a folder of two processes.
@@ -30,7 +31,7 @@ class Heard:
     def on_news(self, tag: str, text: str) -> None:
         self.news.append(text)
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         self.purges.append((tag, group))
 
     def on_gap(self) -> None:
@@ -95,3 +96,19 @@ class Place:
                 return
             async with self.process() as other:
                 yield one, other
+
+
+@asynccontextmanager
+async def opened(folder: Path | None, **options: Any) -> AsyncIterator[Process]:
+    store = SqliteStore(folder, **options)
+    heard = Heard()
+    store.subscribe(heard)
+    await store.open()
+    try:
+        yield Process(store, heard)
+    finally:
+        await store.close()
+
+
+def head(name: str, tag: str = TAG) -> Key:
+    return Key(tag, "head", name)

@@ -1,5 +1,7 @@
 """Large values: bounded, purged to the last byte, never unpickled."""
 
+import asyncio
+import os
 import pickle
 import random
 import sqlite3
@@ -8,9 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import diskcache
 import pytest
 
-from gateway.store.blobs import Blobs, make_blobs
+from gateway.store.blobs import Blobs, DiskBlobs, make_blobs
+from gateway.store.database import Damaged
 from gateway.store.interface import Store, Unusable
 from gateway.store.sqlite import SqliteStore
 from tests.store.backends import OTHER_TAG, TAG
@@ -85,6 +89,45 @@ async def test_no_byte_is_left_in_any_file_also_of_what_another_process_puts_lat
         assert await other.get(TAG, "g", ["late", "1"]) == {}
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_what_is_put_after_a_purge_stays_when_another_process_hears_of_it_late(
+    tmp_path: Path, group: str | None
+) -> None:
+    folder = tmp_path / "store"
+    async with opened(folder) as (_, one), opened(folder) as (_, other):
+        assert isinstance(other, DiskBlobs)
+        await one.put(TAG, "g", {"old": b"x"})
+        await other.put(OTHER_TAG, "g", {"theirs": b"x"})
+        number = time.time_ns() // 1_000
+        await one.put(TAG, "g", {"new": b"x"})
+        other.on_purged(TAG, group, number)
+        await asyncio.gather(*other._evictions)
+        assert await one.get(TAG, "g", ["old", "new"]) == {"new": b"x"}
+        await other.put(TAG, "g", {"did not know": b"x"})
+        other.on_purged(TAG, group, number)
+        await asyncio.gather(*other._evictions)
+        assert await one.get(TAG, "g", ["did not know"]) == {}
+        assert await one.get(OTHER_TAG, "g", ["theirs"]) == {"theirs": b"x"}
+
+
+async def test_no_byte_of_what_has_expired_is_left_though_nobody_writes(tmp_path: Path) -> None:
+    blobs = DiskBlobs(tmp_path / "blobs" / "named", 1 << 20, 3_600, sweep_seconds=0.05)
+    await blobs.open()
+    try:
+        values = {str(number): b"THE SECRET" * 50 for number in range(250)}
+        await blobs.put(TAG, "g", values, keep_seconds=0.1)
+        await blobs.put(TAG, "g", {"stays": b"x"})
+
+        def is_gone() -> bool:
+            files = [path for path in tmp_path.rglob("*") if path.is_file()]
+            return not any(b"SECRET" in path.read_bytes() for path in files)
+
+        await wait_until(is_gone)
+        assert await blobs.get(TAG, "g", ["1", "stays"]) == {"stays": b"x"}
+    finally:
+        await blobs.close()
+
+
 async def test_beyond_the_bound_the_oldest_go(tmp_path: Path) -> None:
     folder, most = tmp_path / "store", 4 << 20
     async with opened(folder, most) as (_, blobs):
@@ -145,6 +188,25 @@ async def test_a_damaged_folder_is_set_aside_and_an_empty_one_is_used(tmp_path: 
         assert len(list((folder / "blobs").glob("originals.damaged-*"))) == 1
         await store.delete(OTHER_TAG)
         assert [path.name for path in (folder / "blobs").iterdir()] == ["originals"]
+
+
+async def test_a_process_that_meets_the_damage_late_leaves_the_new_folder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    async with opened(folder) as (_, one), opened(folder) as (_, late):
+        assert isinstance(late, DiskBlobs)
+        await one.put(TAG, "g", {"1": b"x"})
+
+        def meet_damage(cache: diskcache.Cache) -> None:
+            """In the middle of its call another process begins anew."""
+            if not list((folder / "blobs").glob("originals.damaged-*")):
+                os.rename(folder / "blobs" / "originals", folder / "blobs" / "originals.damaged-1")
+                asyncio.run_coroutine_threadsafe(one.put(TAG, "g", {"2": b"new"}), loop).result()
+                raise Damaged("the old database")
+
+        loop = asyncio.get_running_loop()
+        await late._call(meet_damage)
+        assert await one.get(TAG, "g", ["1", "2"]) == {"2": b"new"}
+        assert await late.get(TAG, "g", ["1", "2"]) == {"2": b"new"}
 
 
 async def test_a_full_disk_refuses_and_is_written_again_when_it_has_room(tmp_path: Path) -> None:

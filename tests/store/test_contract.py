@@ -388,7 +388,7 @@ class Raising:
     def on_news(self, tag: str, text: str) -> None:
         raise RuntimeError("of a listener")
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         raise RuntimeError("of a listener")
 
     def on_gap(self) -> None: ...

@@ -1,7 +1,10 @@
 """Pivots: found on their own chain by their own tenant, durable before use, and one for all processes."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,11 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.versions import edit_pivot
 from gateway.state import State
+from gateway.state.chain_places import ChainPlace
 from gateway.state.summary_edits import SummaryEdits
-from gateway.store.interface import Lease, StoreError
+from gateway.store.interface import Lease, StoreError, Unknown
+from gateway.store.keys import make_tag
+from gateway.store.sqlite import SqliteStore
 from tests.builders.chat import read
 from tests.builders.state import make_state, make_store
 from tests.decisions.builders import JSON, conversations, make_batch, make_head, make_pivot, render
@@ -258,3 +264,82 @@ async def test_it_is_in_the_store_or_it_is_refused() -> None:
     with pytest.raises(StoreError):
         await edit(state, _PIVOT, "By a person.")
     assert state.pivots.find(_PIVOT.key) == _PIVOT
+
+
+@pytest.mark.parametrize("tag", [make_tag("u"), make_tag("t")])
+async def test_what_is_deleted_meanwhile_makes_only_its_own_owner_ask_again(tag: str) -> None:
+    server = ToyServer()
+    one, other = await connect(server), await connect(server)
+    made = make_pivot(talk(5), 3)
+    await one.pivots.save(made)
+    other.news.note_lost("t", ChainPlace(made.key, made.covers))
+    asked = asyncio.create_task(look_where_told(other))
+    await asyncio.sleep(0)
+    other.news.on_purged(tag, "d", 1)
+    if tag == make_tag("t"):
+        with pytest.raises(Unknown):
+            await asked
+        assert other.news.find("t", talk(5))
+    else:
+        assert await asked == [made]
+
+
+async def test_what_a_cancelled_request_would_have_looked_up_is_looked_up_by_the_next() -> None:
+    server = ToyServer()
+    one, other = await connect(server), await connect(server)
+    made = make_pivot(talk(5), 3)
+    await one.pivots.save(made)
+    asked = asyncio.create_task(look_where_told(other))
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert await look_where_told(other) == [made]
+
+
+async def look_where_told(state: State) -> list[Pivot]:
+    trip = state.begin_trip("t")
+    for place in state.news.find("t", talk(5)):
+        state.news.settle("t", place)
+        trip.on_unknown(partial(state.news.note_lost, "t", place))
+        state.pivots.ask_pivot(trip, "t", place.key)
+    await trip.run()
+    return state.pivots.list_on_chain(talk(5))
+
+
+@pytest.mark.parametrize("way", ["save", "save_new", "secure"])
+async def test_what_is_deleted_while_it_is_written_is_nowhere_afterwards(way: str) -> None:
+    async with running_sqlite() as store:
+        state, made = make_state(store), make_pivot(talk(5), 3)
+        if way == "secure":
+            state.pivots.hold(made)
+            writing = asyncio.create_task(state.pivots.secure(made, ()))
+        else:
+            writing = asyncio.create_task(getattr(state.pivots, way)(made))
+        await asyncio.sleep(0)
+        await store.delete(make_tag("t"), made.conversation)
+        with suppress(StoreError):
+            await writing
+        assert state.pivots.find(made.key) is None and not state.pivots.is_secure(made, ())
+        assert await make_state(store).pivots.load("t", made.key) is None
+
+
+async def test_a_head_that_is_deleted_while_it_is_written_is_not_taken_for_durable() -> None:
+    async with running_sqlite() as store:
+        heads, head = make_state(store).heads, make_head(talk(3))
+        writing = asyncio.create_task(heads.save_durably(head))
+        await asyncio.sleep(0)
+        await store.delete(make_tag("t"), head.conversation)
+        with suppress(StoreError):
+            await writing
+        assert not heads.is_durable(head.conversation, head.pivot, head.batches)
+
+
+@asynccontextmanager
+async def running_sqlite() -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(None)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()

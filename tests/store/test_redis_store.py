@@ -49,7 +49,7 @@ class Process:
     def on_news(self, tag: str, text: str) -> None:
         self.news.append(text)
 
-    def on_purged(self, tag: str, group: str | None) -> None:
+    def on_purged(self, tag: str, group: str | None, number: int) -> None:
         self.purges.append((tag, group))
 
     def on_gap(self) -> None:
@@ -324,6 +324,16 @@ async def test_a_lease_and_its_write_outlive_a_server_that_lost_everything(
         assert isinstance(await place.far.store.claim(TAG, "2", ttl=30), HeldLease)
         await wait_until(lambda: place.far.gaps > gaps and place.near.gaps > 0)
     assert caplog.text.count("has lost its records: what is in use is written again") == 2
+
+
+async def test_a_lease_that_was_given_back_is_not_taken_again_by_a_late_renewal() -> None:
+    async with opened_place() as place:
+        lease = await place.near.store.claim(TAG, "work", ttl=30)
+        assert isinstance(lease, Lease) and await place.near.store.renew(lease, ttl=30)
+        place.near.store.release(lease)
+        await place.near.store.put_durable(head(0), b"behind it", 60)
+        assert not await place.near.store.renew(lease, ttl=30)
+        assert isinstance(await place.far.store.claim(TAG, "work", ttl=30), Lease)
 
 
 async def test_a_waiter_waits_for_the_new_end_after_a_renewal() -> None:

@@ -8,8 +8,9 @@ import resource
 import shutil
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,12 @@ from typing import Any
 import diskcache
 import pytest
 
+from gateway.store import tables
+from gateway.store.database import Database, Session
 from gateway.store.interface import HeldLease, Key, Lease, Lookup, StoreRefused, Unknown, Unusable
 from gateway.store.sqlite import SqliteStore
-from tests.store.backends import OTHER_TAG, TAG, Heard, Process
+from tests.store.backends import OTHER_TAG, TAG, Heard, Process, head, opened
 from tests.toy.running import wait_until
-
-
-@asynccontextmanager
-async def opened(folder: Path | None, **options: Any) -> AsyncIterator[Process]:
-    store = SqliteStore(folder, **options)
-    heard = Heard()
-    store.subscribe(heard)
-    await store.open()
-    try:
-        yield Process(store, heard)
-    finally:
-        await store.close()
 
 
 @contextmanager
@@ -61,10 +52,6 @@ def run_sql(folder: Path, text: str, *values: object) -> list[tuple[object, ...]
     return rows
 
 
-def head(name: str, tag: str = TAG) -> Key:
-    return Key(tag, "head", name)
-
-
 def list_set_aside(folder: Path) -> list[Path]:
     return [path for path in folder.glob("state.db.damaged-*") if not path.name.endswith(("-wal", "-shm"))]
 
@@ -79,6 +66,7 @@ def find_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_a_disk_that_fills_up_is_read_and_written_again_when_it_has_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with opened(tmp_path / "store") as process:
         await process.keep("before")
         with full(1 << 16):
@@ -152,6 +140,17 @@ async def test_a_store_in_memory_is_bounded_and_drops_what_ends_first() -> None:
         assert await process.get("for long") == b"x"
 
 
+async def test_a_store_in_memory_drops_originals_before_anything_that_costs_a_summary() -> None:
+    async with opened(None, max_in_memory_bytes=4 << 20) as process:
+        await process.keep("summary")
+        for number in range(500):
+            value = random.Random(number).randbytes(20_000)
+            await process.store.put_durable(Key(TAG, "original", str(number)), value, 3_600, wait=10)
+        assert await process.get("499", kind="original") is not None
+        assert await process.get("0", kind="original") is None
+        assert await process.get("summary") == b"x"
+
+
 # Locked
 
 
@@ -179,6 +178,29 @@ async def test_a_lock_is_not_damage_reads_go_on_and_leases_are_granted_alone(tmp
     assert list_set_aside(tmp_path / "store") == []
 
 
+async def test_what_is_taken_too_late_for_the_one_who_asked_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up, write_batch = threading.Event(), tables.write_batch
+
+    def write_late(*values: Any) -> Any:
+        result = write_batch(*values)
+        given_up.wait(10)
+        return result
+
+    async with opened(tmp_path / "store") as process, opened(tmp_path / "store") as other:
+        await process.keep("a", b"marker", group="g")
+        with monkeypatch.context() as patch:
+            patch.setattr(tables, "write_batch", write_late)
+            with pytest.raises(Unknown):
+                await process.store.take(head("a"), wait=0.1)
+            given_up.set()
+            await process.keep("end")
+        assert await other.get("a") == b"marker"
+        await other.store.delete(TAG, "g")
+        assert await process.get("a") is None
+
+
 async def test_what_is_late_does_not_replace_what_another_has_written(tmp_path: Path) -> None:
     async with opened(tmp_path / "store") as process, opened(tmp_path / "store") as other:
         await other.keep("a", b"theirs")
@@ -196,6 +218,33 @@ async def test_a_store_that_is_locked_at_the_start_opens(tmp_path: Path) -> None
         with locked(tmp_path / "store"):
             async with opened(tmp_path / "store") as other:
                 assert await other.get("before") == b"x"
+
+
+@pytest.mark.parametrize("use", ["write", "look", "purge"])
+async def test_a_start_that_cannot_see_what_was_purged_before_takes_nothing_old_as_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    find_position, failures = tables.find_position, [Unknown("no room")]
+
+    def fail_once(connection: sqlite3.Connection) -> tuple[int, int]:
+        if failures:
+            raise failures.pop()
+        return find_position(connection)
+
+    async with opened(tmp_path / "store") as before:
+        await before.store.delete(TAG, "g")
+        await before.keep("today", group="g")
+    monkeypatch.setattr(tables, "find_position", fail_once)
+    async with opened(tmp_path / "store") as process, opened(tmp_path / "store") as other:
+        if use == "write":
+            await process.keep("new", group="g")
+        elif use == "purge":
+            await process.store.delete(TAG, "h")
+        await wait_until(partial(has_gap, process))
+        assert process.heard.purges == ([(TAG, "h")] if use == "purge" else [])
+        assert await other.get("today") == b"x"
+        await other.store.delete(TAG, "g")
+        await wait_until(lambda: (TAG, "g") in process.heard.purges)
 
 
 # Damaged
@@ -305,6 +354,32 @@ async def test_two_processes_go_on_in_one_new_file_when_theirs_is_damaged_or_rem
     assert len(list_set_aside(folder)) == (1 if damage in (overwrite_pages, cut_short) else 0)
     async with opened(folder) as process:
         assert await process.get("b") == b"newer"
+
+
+async def test_a_file_that_is_replaced_while_it_is_opened_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, connect = tmp_path / "store", sqlite3.connect
+    async with opened(folder) as process:
+        await process.keep("before")
+
+    def connect_and_replace(*options: Any, **more: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*options, **more)
+        if list_set_aside(folder):
+            return connection
+        connection.execute("SELECT 1 FROM record").fetchall()
+        for path in list(folder.glob("state.db*")):
+            path.rename(path.with_name(path.name.replace("state.db", "state.db.damaged-1")))
+        Database(folder, 0, lambda: None).write(Session(), lambda _: None)
+        return connection
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_and_replace)
+        other = SqliteStore(folder)
+        await other.open()
+    await Process(other, Heard()).keep("promised")
+    assert run_sql(folder, "SELECT name FROM record") == [("promised",)]
+    await other.close()
 
 
 async def test_an_altered_record_counts_as_absent_and_the_next_name_is_found(

@@ -249,6 +249,28 @@ async def test_a_summary_that_is_being_made_for_it_is_not_stored(
         assert b"Summary 1." not in site.toy.chats[-1].body
 
 
+async def test_a_request_that_is_under_way_brings_no_summary_of_it_back(
+    request: pytest.FixtureRequest, store_url: str
+) -> None:
+    async with open_site(request, store_url) as site, site.serve() as product:
+        for turns in (10, 11):
+            identity, _ = await say(product, _GONE, turns)
+        await product.at_rest()
+        summaries, ready = len(site.toy.summaries), asyncio.Event()
+        site.toy.delivery = Delivery(after=ready)
+        before = len(site.toy.chats)
+        waiting = asyncio.create_task(say(product, _GONE, 12))
+        await wait_until(lambda: len(site.toy.chats) > before)
+        await delete(product, [identity])
+        ready.set()
+        assert (await waiting)[1] == "pivot"
+        site.toy.delivery = Delivery()
+        await product.at_rest()
+        assert summaries == len(site.toy.summaries)
+        await say(product, _GONE, 13)
+        assert len(site.toy.summaries) > summaries
+
+
 async def test_a_fork_of_it_makes_at_worst_a_new_summary(
     request: pytest.FixtureRequest, store_url: str
 ) -> None:

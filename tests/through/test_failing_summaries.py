@@ -194,9 +194,10 @@ async def test_a_request_that_still_fits_is_sent_unchanged(
     # At most one retry each; after three failures in a row no summary is requested any more.
     tries = 1 if failure in ONE_CALL else 2
     expected = [tries, 2 * tries, 3 * tries, 3 * tries, 3 * tries]
-    # On a busy machine a call may be given up before it has left.
-    is_busy = failure == "hang" and outcome.calls != expected
-    assert outcome.calls == expected or (is_busy and 3 <= outcome.calls[-1] <= 3 * tries)
+    # Calls after the first request's are made behind it, and may come later; never more of them. On a busy
+    # machine a call may be given up before it has left.
+    assert all(made <= most for made, most in zip(outcome.calls, expected, strict=True))
+    assert outcome.calls[-1] >= (3 if failure == "hang" else expected[-1])
     assert len(outcome.lines) == 3
     assert all(line.startswith("compaction failed: ") for line in outcome.lines)
 

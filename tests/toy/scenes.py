@@ -309,6 +309,7 @@ async def ask_once(stage: Stage) -> Shown:
         await house.at_rest()
         status, _ = await house.admin("/v1/conversations")
         rows = await _read_operator(house)
+    served = [seen for seen in toy.chats if seen.refusal is None]
     return rows | {
         "statuses": sorted(status for status, _, _ in answers),
         "headers": [sorted(name for name in head if name.lower().startswith("x-")) for _, head, _ in answers],
@@ -320,7 +321,7 @@ async def ask_once(stage: Stage) -> Shown:
             if seen.path.endswith("/traces")
         ],
         "elsewhere": [seen.path for seen in stage.other.requests],
-        "in turn": [seen.started >= (toy.chats[0].ended or 0) for seen in toy.chats],
+        "in turn": [seen.started >= (served[0].ended or 0) for seen in served],
         "keys": [read_headers(seen).get("authorization") for seen in toy.chats],
         "bodies": [seen.request for seen in toy.chats],
         "admin": status,

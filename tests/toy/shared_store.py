@@ -254,7 +254,7 @@ class SharedStore:
             if key.tag == tag and (group is None or (write.record and write.record.group == group)):
                 del self._queued[key]
         for listener in self.listeners:
-            listener.on_purged(tag, group)
+            listener.on_purged(tag, group, time.time_ns() // 1_000)
 
     def flush(self) -> None:
         """What is queued is with the server."""

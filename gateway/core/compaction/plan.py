@@ -110,6 +110,8 @@ def describe_cut(pivot: Pivot | None, batches: Sequence[Batch]) -> str | None:
     """Says that messages of the client's leave cut; None if there are none. Of what the pivot covers nothing
     leaves.
     """
+    if pivot is None and not batches:
+        return None
     positions = {mark.position for batch in batches if batch.is_cut for mark in batch.marks}
     if pivot is not None:
         positions = {position for position in positions if is_sent(pivot, position)}
