@@ -30,7 +30,6 @@ X_GATEWAY_PLAN: Final = "x-gateway-plan"
 X_GATEWAY_TOKENS: Final = "x-gateway-tokens"
 X_GATEWAY_MAX_TOKENS: Final = "x-gateway-max-tokens"
 X_GATEWAY_WARNING: Final = "x-gateway-warning"
-X_GATEWAY_RECALL: Final = "x-gateway-recall"
 # Asked for in a request, and told in its response.
 X_GATEWAY_ECONOMICS: Final = "x-gateway-economics"
 # These two are sent with calls of webhooks.
@@ -199,11 +198,6 @@ class ResponseHead:
     def drop(self, name: bytes) -> None:
         """name: in lower case."""
         self._fields = [field for field in self._fields if field[0] != name]
-
-    def set_length(self, size_bytes: int) -> None:
-        """Of the body, in place of any that was named."""
-        self.drop(CONTENT_LENGTH)
-        self._fields.append((CONTENT_LENGTH, b"Content-Length: %d\r\n" % size_bytes))
 
     def add(self, headers: Mapping[str, str]) -> None:
         """Adds headers of the gateway's own, before all others. `has` and `drop` do not see them."""

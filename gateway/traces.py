@@ -66,7 +66,6 @@ _NAMES: Final = {
     "sent": "gateway.tokens.sent",
     "own_seconds": "gateway.own_seconds",
     "waited_seconds": "gateway.waited_seconds",
-    "recall_searches": "gateway.recall.searches",
     "trigger": "gateway.compaction.trigger",
     "reason": "gateway.compaction.reason",
     "result": "gateway.compaction.result",

@@ -11,10 +11,8 @@ from typing import Final
 from msgspec import structs
 
 from gateway.activity.counting import (
-    ExtraMoney,
     NotedRequest,
     SummaryMoney,
-    count_extra_call,
     count_request,
     count_summary,
     trust_usage,
@@ -149,15 +147,6 @@ class ActivityBook:
     def note_summary_calls(self, turn: Turn, result: CompactionResult) -> SummaryMoney:
         """Calls for a summary that is not used."""
         money = self._count_summary(turn, self._find_entry(turn).activity, result)
-        self._note_change(turn.conversation_id)
-        return money
-
-    def note_recall_call(self, turn: Turn, usage: Usage) -> ExtraMoney:
-        """A call that the client does not see, for a model that searched."""
-        if trust_usage(usage) is None:
-            return ExtraMoney()
-        activity = self._find_entry(turn).activity
-        money = count_extra_call(activity, usage, self.find_price(turn))
         self._note_change(turn.conversation_id)
         return money
 

@@ -37,15 +37,6 @@ class NotedRequest(NamedTuple):
     brings_into_use: bool = False
 
 
-class ExtraMoney(NamedTuple):
-    """What a call that there is only with the gateway cost."""
-
-    usd: float | None = None
-    price: str = ""
-    # Whether it counts beside what the conversation would have cost without the gateway.
-    is_compared: bool = False
-
-
 class SummaryMoney(NamedTuple):
     """What summary calls cost, in US dollars; None if it is not known."""
 
@@ -54,7 +45,7 @@ class SummaryMoney(NamedTuple):
     # The names of both prices; empty for one that is not known.
     quoted_price: str = ""
     riding_price: str = ""
-    # As for an extra call.
+    # Whether they count beside what the conversation would have cost without the gateway.
     is_compared: bool = False
 
     @property
@@ -87,16 +78,6 @@ def count_request(
     name = price.name if price is not None else ""
     noted = NotedRequest(point.change, saved_tokens, None, saved_usd, price=name)
     return noted if usage is None else _count_usage(entry.activity, point, usage, prior, price, noted)
-
-
-def count_extra_call(activity: ConversationActivity, usage: Usage, price: Price | None) -> ExtraMoney:
-    """A call that there is only with the gateway."""
-    _add_usage(activity.totals, usage)
-    if price is None:
-        return ExtraMoney()
-    usd = count_usd(price, usage)
-    activity.totals.spent_usd = add_usd(activity.totals.spent_usd, usd)
-    return ExtraMoney(usd, price.name, is_compared=_add_own_usd(activity, usd))
 
 
 def count_summary(

@@ -34,8 +34,6 @@ from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.question_recall import QuestionRecall
-from gateway.pipeline.recall_loop import RecallLoop
-from gateway.pipeline.recall_search import RecallSearch
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
@@ -154,7 +152,7 @@ def build_planning(settings: Settings, process: Process, lists: ModelLists) -> _
     limits = LimitsBook(settings, lists, process.table, state.calibrations)
     return _Planning(
         limits=limits,
-        planner=Planner(state, sizer, process.lanes, process.reading.places),
+        planner=Planner(state, sizer, process.lanes),
         learner=Learner(state.calibrations, sizer, limits, process.reporter),
     )
 
@@ -203,19 +201,16 @@ def build_compaction(
 def build_sender(
     settings: Settings, relay: Relay, process: Process, learner: Learner, compaction: _Compaction
 ) -> Sender:
-    calls, compactor, reporter = compaction.calls, compaction.compactor, process.reporter
-    search = RecallSearch(process.search, process.metrics)
     return Sender(
         shows_headers=settings.response_headers,
         activity=process.activity,
-        calls=calls,
+        calls=compaction.calls,
         relay=relay,
-        compactor=compactor,
+        compactor=compaction.compactor,
         registry=process.registry,
         time=process.registry.time,
         learner=learner,
-        reporter=reporter,
-        recalls=RecallLoop(relay, calls, search, compactor, reporter, process.reading.sizer),
+        reporter=process.reporter,
     )
 
 

@@ -16,7 +16,6 @@ from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
 from gateway.compaction.running import RunningCompactions
 from gateway.conversations.body_reader import BodyReader
-from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
@@ -89,7 +88,6 @@ class ReadingParts:
     reader: BodyReader
     names: NameGuard
     rewriter: FairRewriter
-    places: RecallPlaces
     thread_sizes: ThreadSizes
 
     def clear(self) -> None:
@@ -294,7 +292,6 @@ def build_reading(settings: Settings, state: State, named: NamedTurns, lanes: La
         "chars": count_by_length,
         "chars-up": count_by_length_up,
     }
-    places = RecallPlaces()
     recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, body_bounds)
     stored = StoredResponses(recognizer, named, cache.named_bytes, settings.listen.max_body_bytes)
     return ReadingParts(
@@ -302,8 +299,7 @@ def build_reading(settings: Settings, state: State, named: NamedTurns, lanes: La
         sizer=Sizer(counters, _SIZES_BYTES, lanes),
         reader=BodyReader(recognizer, stored, lanes),
         names=NameGuard(state.owned_names, lanes, body_bounds),
-        rewriter=FairRewriter(Rewriter(cache.facts_bytes, places), lanes),
-        places=places,
+        rewriter=FairRewriter(Rewriter(cache.facts_bytes), lanes),
         thread_sizes=ThreadSizes(),
     )
 

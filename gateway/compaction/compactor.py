@@ -112,7 +112,7 @@ class Compactor:
             self._state.recalls.hold(plan.new_recall)
         if not plan.changes_prefix or self._job.limiter.is_limited(turn):
             return
-        prefix = name_prefix(self._state, turn, plan)
+        prefix = name_prefix(plan)
         if not self._state.heads.is_durable(turn.conversation_id, *prefix):
             head = make_head(turn, prefix, plan, None)
             await asyncio.wait((self.spawn(self._save_prefix(turn, plan, head)),), timeout=_SECURE_SECONDS)
@@ -138,7 +138,7 @@ class Compactor:
         is_deleted = self._is_deleted(turn, plan)
         if plan.new_recall is not None and not is_deleted:
             self._state.recalls.hold(plan.new_recall)
-        head = make_head(turn, name_prefix(self._state, turn, plan), plan, usage)
+        head = make_head(turn, name_prefix(plan), plan, usage)
         head.ledger = ledger = update_ledger(turn, plan, usage, self._planner.clock())
         if is_deleted:
             return head
@@ -253,7 +253,7 @@ class Compactor:
             return
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.
-            untold = make_head(turn, name_prefix(self._state, turn, plan), plan, None)
+            untold = make_head(turn, name_prefix(plan), plan, None)
             recorded = self._state.heads.find(turn.received.conversation, turn.scope)
             untold.ledger = recorded.ledger if recorded is not None else untold.ledger
             self._state.heads.save(untold)

@@ -93,7 +93,7 @@ class RideBuilder:
         if room is None or room.reply < cut.longest_tokens or not _is_cheaper(turn, answered, room, cut):
             return None
         plan = replace(make_active_plan(situation), output=None)
-        sent = await self._calls.make_body(turn, plan, self._calls.choose_additions(turn, plan))
+        sent = await self._calls.make_body(turn, plan, adds_usage=self._calls.adds_usage(turn))
         asked = RidingRequest(message=message, cap_tokens=cut.longest_tokens, room_tokens=room.reply)
         body = await self._lanes.run(turn.owner, len(sent), turn.received.format.ride, sent, asked)
         if body is None:

@@ -50,7 +50,7 @@ Formula = Literal["adaptive", "source", "ratio"]
 Protects = Literal["results", "everything"]
 # Whether a summary is asked for at the end of the conversation's own request, where the prompt cache has it.
 RideMode = Literal["auto", "never"]
-# Who looks up what was summarized: the model, by a tool of the gateway's, or the gateway by itself.
+# Whether the gateway brings back what was summarized. `tool` is an earlier name, and no policy has it.
 RecallMode = Literal["off", "tool", "auto"]
 ShowTexts = bool | Literal["auto"]
 # How old turns are replaced: by a model's summary, by a digest of quotes, or dropped.
@@ -315,11 +315,9 @@ class Policy:
     ] = True
     recall: Annotated[
         RecallMode,
-        Doc("Bring back originals: off; tool: the model may search them; auto: what is named is added."),
+        Doc("Bring back originals: off; auto: what is named is added; tool: an earlier name of auto."),
     ] = "off"
-    recall_tokens: Annotated[
-        PositiveCount, Doc("Most tokens that one search, or one addition of the gateway's, brings back.")
-    ] = 1_600
+    recall_tokens: Annotated[PositiveCount, Doc("Most tokens that one addition brings back.")] = 1_600
     # Ski rental: what carrying old messages has cost, against what a compaction costs (docs/economics.md).
     economy: Annotated[
         float,

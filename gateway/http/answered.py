@@ -66,9 +66,6 @@ class Answered(msgspec.Struct):
     # Spent on waiting for a compaction, and for a client that does not read.
     waited_seconds: float = 0.0
     client_seconds: float = 0.0
-    # How often its model searched originals, and what the calls used that the client does not see.
-    recall_searches: int = 0
-    recall_usage: Usage | None = None
 
     def add_exchange(
         self, upstream: str, begun_seconds: float, head_seconds: float | None, last_seconds: float
@@ -130,9 +127,6 @@ _LOG_FIELDS: Final[Mapping[str, Callable[[Answered], LogValue]]] = {
     "cached_tokens": lambda it: _of(it.usage, "cached_tokens"),
     "cache_write_tokens": lambda it: _of(it.usage, "cache_write_tokens"),
     "output_tokens": lambda it: _of(it.usage, "output_tokens"),
-    "recall_searches": lambda it: it.recall_searches or None,
-    "recall_prompt_tokens": lambda it: _of(it.recall_usage, "prompt_tokens"),
-    "recall_output_tokens": lambda it: _of(it.recall_usage, "output_tokens"),
     "seconds": lambda it: _round(it.ended_seconds - it.begun_seconds),
     "own_seconds": lambda it: _round(it.own_seconds, 6),
     "first_byte_seconds": lambda it: _round(it.first_byte_seconds),
@@ -157,7 +151,6 @@ _FACTS: Final[Mapping[str, Callable[[Answered], Fact]]] = {
     "first_byte_seconds": lambda it: it.first_byte_seconds,
     "own_seconds": lambda it: it.own_seconds,
     "waited_seconds": lambda it: it.waited_seconds or None,
-    "recall_searches": lambda it: it.recall_searches or None,
 }
 _FACTS_FOLLOWED: Final[Mapping[str, Callable[[Answered], Fact]]] = {
     "operation": lambda _: "chat",

@@ -1,10 +1,10 @@
-"""Makes the call of a turn: the body rewritten by its plan, with what the gateway asks for beside the client.
+"""Makes the call of a turn: the body rewritten by its plan, with `include_usage` where the gateway needs it
+and the client did not ask.
 
-Remembers which models refuse what is added.
+Remembers which models refuse that.
 """
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
@@ -12,15 +12,8 @@ from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
 from gateway.http.client import UpstreamCall
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.outgoing.fair_rewriter import FairRewriter
-from gateway.wire.edits import Edit, make_usage_edit
-from gateway.wire.recall import AnsweredRecall, Insertion
+from gateway.wire.edits import make_usage_edit
 
-# What the gateway asks for beside what the client does, and an upstream may refuse: `include_usage`, and its
-# own tool.
-Addition = Literal["usage", "tool"]
-Additions = frozenset[Addition]
-
-NOTHING_ADDED: Additions = frozenset()
 _REFUSERS_BYTES: Final = 1 << 18
 _REFUSER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 120
 
@@ -28,50 +21,35 @@ _REFUSER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 120
 class CallMaker:
     def __init__(self, rewriter: FairRewriter) -> None:
         self._rewriter = rewriter
-        # What a model at an upstream has refused.
-        self._refusers: Lru[tuple[str, str, Addition], bool] = Lru(_REFUSERS_BYTES)
+        # Models at an upstream that have refused to be asked for usage.
+        self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
 
-    def choose_additions(self, turn: Turn, plan: Plan) -> Additions:
-        """Once for each plan: the client's tools are parsed."""
-        wanted: list[Addition] = []
-        if _wants_usage(turn):
-            wanted.append("usage")
-        # Most policies say no, and nothing else is looked at then.
-        if turn.policy.recall == "tool" and _wants_tool(turn, plan):
-            wanted.append("tool")
-        return frozenset(each for each in wanted if not self._is_refused(turn, each))
+    def adds_usage(self, turn: Turn) -> bool:
+        """Whether the call asks for usage beside what the client asks for."""
+        return _wants_usage(turn) and (turn.upstream.name, turn.model) not in self._refusers
 
-    def note_refused(self, turn: Turn, refused: Additions) -> None:
-        for each in refused:
-            weight = _REFUSER_WEIGHT_BYTES + weigh_texts(turn.model)
-            self._refusers.put((turn.upstream.name, turn.model, each), True, weight)
+    def note_refused_usage(self, turn: Turn) -> None:
+        weight = _REFUSER_WEIGHT_BYTES + weigh_texts(turn.model)
+        self._refusers.put((turn.upstream.name, turn.model), True, weight)
 
-    def _is_refused(self, turn: Turn, addition: Addition) -> bool:
-        return (turn.upstream.name, turn.model, addition) in self._refusers
-
-    async def make(
-        self, turn: Turn, plan: Plan, additions: Additions, answered: Sequence[AnsweredRecall] = ()
-    ) -> UpstreamCall:
-        """answered: what the model has recalled in this turn, at the end of the array."""
-        if not additions and not answered:
+    async def make(self, turn: Turn, plan: Plan, *, adds_usage: bool) -> UpstreamCall:
+        if not adds_usage:
             call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
             if _passes_as_received(turn, plan):
                 return call
             return call.with_body(await self._rewriter.rewrite(turn, plan))
         # The response is edited as it comes.
         head = turn.upstream_head.without_encoding.asking_for_identity
-        return UpstreamCall(turn.upstream, head, await self.make_body(turn, plan, additions, answered))
+        return UpstreamCall(turn.upstream, head, await self.make_body(turn, plan, adds_usage=adds_usage))
 
-    async def make_body(
-        self, turn: Turn, plan: Plan, additions: Additions, answered: Sequence[AnsweredRecall] = ()
-    ) -> bytes:
-        """Without a content encoding. See `make`."""
-        return await self._rewriter.rewrite(turn, plan, _make_edits(turn, additions, answered))
+    async def make_body(self, turn: Turn, plan: Plan, *, adds_usage: bool) -> bytes:
+        """Without a content encoding."""
+        more = (make_usage_edit(turn.received.body),) if adds_usage else ()
+        return await self._rewriter.rewrite(turn, plan, more)
 
-    def count_copied_bytes(self, turn: Turn, plan: Plan, additions: Additions) -> int:
+    def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
         """The memory for the bodies that are made of the received one, which is often sent as it is."""
-        # One more for the call after a search.
-        copies = (not _passes_as_received(turn, plan)) + bool(additions) + ("tool" in additions)
+        copies = (not _passes_as_received(turn, plan)) + self.adds_usage(turn)
         return copies * len(turn.received.body.data)
 
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
@@ -83,28 +61,6 @@ def _wants_usage(turn: Turn) -> bool:
     """True for a stream whose client did not ask."""
     envelope = turn.received.body.envelope
     return envelope.is_streaming and not envelope.wants_usage and turn.upstream.include_usage
-
-
-def _wants_tool(turn: Turn, plan: Plan) -> bool:
-    """From the first compaction on, so that the list of tools changes together with the array, and not again.
-
-    Its own searches need originals, and the client's tools for side calls are none of the model's business.
-    """
-    syntax = turn.received.format.recall
-    if plan.pivot is None or syntax is None or turn.purpose != "main" or not turn.policy.originals.keep:
-        return False
-    return syntax.may_offer(turn.received.body)
-
-
-def _make_edits(turn: Turn, additions: Additions, answered: Sequence[AnsweredRecall]) -> list[Edit]:
-    body, syntax = turn.received.body, turn.received.format.recall
-    inserted: list[Insertion] = []
-    if syntax is not None and "tool" in additions:
-        inserted.append(syntax.make_tool(body))
-    if syntax is not None and answered:
-        inserted += syntax.continue_reply(body, answered)
-    edits = [Edit(each.at, each.at, each.new) for each in inserted]
-    return [*edits, make_usage_edit(body)] if "usage" in additions else edits
 
 
 def _passes_as_received(turn: Turn, plan: Plan) -> bool:

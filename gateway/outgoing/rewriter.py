@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 
-from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
-from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_view_edits
+from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_recall_edits, make_view_edits
 from gateway.wire.wire_format import WireFormat
 
 _WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 300
@@ -25,9 +24,7 @@ RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, int, str, str | 
 
 
 class Rewriter:
-    def __init__(self, max_bytes: int, places: RecallPlaces | None = None) -> None:
-        """places: None to remember those of this rewriter alone."""
-        self._places = places or RecallPlaces()
+    def __init__(self, max_bytes: int) -> None:
         self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
         self._lock = Lock()
 
@@ -35,7 +32,6 @@ class Rewriter:
         """What was rendered is rendered again."""
         with self._lock:
             self._rendered.clear()
-        self._places.clear()
 
     def rewrite(self, turn: Turn, plan: Plan, more: Sequence[Edit] = ()) -> bytes:
         """The received body itself if nothing of it changes. more: edits beside those of the plan, which come
@@ -58,14 +54,9 @@ class Rewriter:
             view=view,
             render_shortened=render,
             render_summary=partial(self._render_pivot, turn.received.format),
-            recalled=self._render_recalled(turn, plan) if plan.recalls else {},
+            recalled={recall.position: recall.text.encode() for recall in plan.recalls},
         )
         return make_arrays(source, window)
-
-    def _render_recalled(self, turn: Turn, plan: Plan) -> dict[int, bytes]:
-        """The messages that something is inserted around, or into, by position."""
-        rendered = self._render_shortened(turn, plan.view, plan)
-        return self._places.render(turn.received, plan.recalls, rendered)
 
     def _make_edits(self, turn: Turn, plan: Plan) -> list[Edit]:
         body, conversation = turn.received.body, turn.received.conversation
@@ -74,10 +65,8 @@ class Rewriter:
             view = plan.view
             render_pivot = partial(self._render_pivot, turn.received.format)
             rendered = self._render_shortened(turn, view, plan)
-            recalled: list[Edit] = []
-            if plan.recalls:
-                recalled, rendered = self._places.make_edits(turn.received, plan.recalls, rendered)
-            edits = make_view_edits(body, conversation, view, rendered, render_pivot) + recalled
+            edits = make_view_edits(body, conversation, view, rendered, render_pivot)
+            edits += make_recall_edits(body, conversation, plan.recalls)
         if plan.output is not None:
             edits.append(make_output_edit(body, plan.output))
         return edits

@@ -166,10 +166,9 @@ class Proxy:
         planning_bytes = _PLANNING_COPIES * read_bytes
         await share.fit_work(held_bytes + planning_bytes, read_bytes)
         plan = await self.planning.plan(turn, budget, client)
-        additions = self.sender.choose_additions(turn, plan)
-        sent_bytes = held_bytes + self.sender.count_copied_bytes(turn, plan, additions)
+        sent_bytes = held_bytes + self.sender.count_copied_bytes(turn, plan)
         await share.fit(sent_bytes)
-        refusal = await self.sender.send(turn, plan, client, additions=additions)
+        refusal = await self.sender.send(turn, plan, client)
         if refusal is not None:
             await share.fit_work(sent_bytes + planning_bytes, read_bytes)
             await self.overflow_retry.run(turn, plan, refusal, budget, client)

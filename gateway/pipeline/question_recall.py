@@ -20,17 +20,15 @@ from gateway.core.digest.fact_list import split_fact_list
 from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Pivot
-from gateway.core.history.recall import Recall, RecallRound
+from gateway.core.history.recall import FoundExchange, Recall
 from gateway.core.history.transcript import list_entries
 from gateway.core.history.view import FRAME_TOKENS
-from gateway.originals.search import FoundPiece, OriginalsSearch, SearchFailed
-from gateway.pipeline.recall_search import find_scopes
+from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
 from gateway.planning.message_sizes import Sizer
 from gateway.recall.pieces import render_pieces
 from gateway.reporting.metrics import Metrics
 from gateway.state.recalls import Recalls
 from gateway.store.keys import make_tag
-from gateway.wire.recall import RecallSyntax
 
 log = logging.getLogger("gateway.recall")
 
@@ -67,33 +65,32 @@ class QuestionRecall:
 
     async def add(self, turn: Turn, plan: Plan) -> Plan:
         """The plan with what was found, or as it is. Never raises for what fails."""
-        syntax = turn.received.format.recall
-        if syntax is None or not _may_add(turn, plan):
+        if not _may_add(turn, plan):
             return plan
         known = await self._recalls.load(turn.owner, [_make_recall(turn, b"", 0, 0.0).key])
         if known:
             # The same request once more, or another branch's beginning.
             return _with_recall(turn, plan, known[0])
         try:
-            recall = await self._make(turn, plan, syntax)
+            recall = await self._make(turn, plan)
         except RequestRefused:
             # Too much waits to be read, or counted.
             return plan
         return _with_recall(turn, plan, recall) if recall is not None else plan
 
-    async def _make(self, turn: Turn, plan: Plan, syntax: RecallSyntax) -> Recall | None:
+    async def _make(self, turn: Turn, plan: Plan) -> Recall | None:
         """None if nothing is missing, or nothing is found. Raises RequestRefused."""
         size_bytes = len(turn.received.body.data)
         names = await self._lanes.run(turn.owner, size_bytes, find_missing_names, turn, plan)
         if not names:
             return None
-        return await self._render(turn, syntax, await self._find(turn, plan, names))
+        return await self._render(turn, await self._find(turn, plan, names))
 
     async def _find(self, turn: Turn, plan: Plan, names: Sequence[str]) -> list[FoundPiece]:
         """Those that hold one of the names, the best first."""
         searching = self._search.search(
             make_tag(turn.owner),
-            find_scopes(turn, plan),
+            _find_scopes(turn, plan),
             " ".join(names),
             max_tokens=turn.policy.recall_tokens,
             # A piece is to hold a name itself, and there is no time to wait for an embedder.
@@ -116,14 +113,14 @@ class QuestionRecall:
         self._metrics.count_search("auto", "found" if found else "nothing")
         return found
 
-    async def _render(self, turn: Turn, syntax: RecallSyntax, pieces: list[FoundPiece]) -> Recall | None:
+    async def _render(self, turn: Turn, pieces: list[FoundPiece]) -> Recall | None:
         """As many of the pieces as the policy allows."""
         owner, estimator = turn.owner, turn.policy.estimator
         while pieces:
             asked = _ASKED.format(pieces=render_pieces(pieces))
             raw_tokens = await self._sizer.count(owner, f"{asked}\n{_SAID}", estimator)
             if raw_tokens <= turn.policy.recall_tokens:
-                exchange = syntax.render_exchange(asked, _SAID)
+                exchange = turn.received.format.write_turns((("user", asked), ("assistant", _SAID)))
                 return _make_recall(turn, exchange, raw_tokens + 2 * FRAME_TOKENS, self._clock())
             pieces = pieces[:-1]
         return None
@@ -137,10 +134,7 @@ def find_missing_names(turn: Turn, plan: Plan) -> list[str]:
     names = [fact for fact in find_facts(text) if not is_secret(fact)][:_MOST_NAMES]
     if not names:
         return []
-    shown = "\n".join(
-        [_read_summary(plan.pivot)]
-        + [each.call + each.results for recall in plan.recalls for each in recall.rounds]
-    )
+    shown = "\n".join([_read_summary(plan.pivot), *(recall.text for recall in plan.recalls)])
     missing = {name: _list_spellings(name) for name in names if name not in shown}
     for start, end in _list_visible(turn, plan):
         data = received.body.data
@@ -199,8 +193,7 @@ def _make_recall(turn: Turn, exchange: bytes, tokens: int, now_seconds: float) -
         chain=conversation.chain[length].hex(),
         length=length,
         position=length - 1,
-        kind="found",
-        rounds=(RecallRound(call=exchange.decode(), results=""),),
+        rounds=(FoundExchange(call=exchange.decode()),),
         tokens=tokens,
         created_seconds=now_seconds,
         conversation=turn.conversation_id,
@@ -228,3 +221,21 @@ def _list_spellings(name: str) -> list[bytes]:
     """In JSON."""
     ways = (json.dumps(name), json.dumps(name, ensure_ascii=False))
     return list(dict.fromkeys(way[1:-1].encode("utf-8", "surrogatepass") for way in ways))
+
+
+def _find_scopes(turn: Turn, plan: Plan) -> list[Scope]:
+    """The conversation's own originals, and those of the one that its pivot was made in.
+
+    Another conversation that began alike may have the same id, so only what the chain of this one holds
+    counts, or what its pivot covers: that is proven, also where old messages were dropped or cleared.
+    """
+    conversation, pivot = turn.received.conversation, plan.pivot
+    proven = {(pivot.covers, key) for key in (pivot.key, pivot.origin)} if pivot is not None else set()
+
+    def accepts(position: int, link: str) -> bool:
+        return link == conversation.find_link(position + 1) or (position + 1, link) in proven
+
+    scopes = [Scope(turn.conversation_id, accepts=accepts)]
+    if pivot is not None and pivot.conversation and pivot.conversation != turn.conversation_id:
+        scopes.append(Scope(pivot.conversation, pivot.covers, accepts))
+    return scopes

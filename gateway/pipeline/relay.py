@@ -15,13 +15,11 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.headers import CONTENT_LENGTH, make_response_head
 from gateway.http.client import Client, IdleWatch, UpstreamCall, UpstreamResponse
 from gateway.http.reply import Reply
-from gateway.outgoing.call_maker import NOTHING_ADDED, Addition, Additions
-from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
+from gateway.pipeline.exchange import Exchange, Forwarded
 from gateway.pipeline.refusal_probe import HeldResponse, must_probe, probe
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.settings import Settings
 from gateway.wire.content_encoding import DecodeError, decode_body
-from gateway.wire.recall import RECALL_TOOL
 
 if TYPE_CHECKING:
     # Its libraries are an extra.
@@ -34,11 +32,8 @@ _NOTHING_CARRIED: Final[Carried] = MappingProxyType({})
 _MAX_ERROR_BYTES: Final = 1 << 16
 _MAX_PLAIN_BYTES: Final = 1 << 20
 _OK: Final = 200
-# How errors name what the gateway has added.
-_NAMES: Final[Mapping[Addition, tuple[bytes, ...]]] = {
-    "usage": (b"stream_options", b"include_usage"),
-    "tool": (RECALL_TOOL.encode(),),
-}
+# How errors name what asks for usage.
+_USAGE_NAMES: Final = (b"stream_options", b"include_usage")
 
 
 class Relay:
@@ -75,9 +70,9 @@ class Relay:
         }
         with tracer.call(call.head.method, **facts) as span:
             forwarded = await self._forward(exchange, client, tracer.carry(span))
-            held, failed = forwarded.held, forwarded.failed
+            held = forwarded.held
             status = held.head.status if held is not None else client.status
-            tracer.describe(span, status=(failed.status if failed is not None else status) or None)
+            tracer.describe(span, status=status or None)
         return forwarded
 
     async def _forward(self, exchange: Exchange, client: Reply, carried: Carried) -> Forwarded:
@@ -87,21 +82,19 @@ class Relay:
         head_seconds: float | None = None
         try:
             response = await self._client.request(_with_headers(exchange.call, carried), watch)
-            head_seconds, beginning, left = watch.last_seconds, b"", exchange.additions
-            while left and exchange.make_with is not None and response.status == 400:
+            head_seconds, beginning, is_refused = watch.last_seconds, b"", False
+            if exchange.make_without_usage is not None and response.status == 400:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
-                named = _find_named(beginning, left)
-                if not named:
-                    break
-                left -= named
+                is_refused = any(name in beginning for name in _USAGE_NAMES)
+            if exchange.make_without_usage is not None and is_refused:
                 response.close()
-                call = _with_headers(await exchange.make_with(left), carried)
+                call = _with_headers(await exchange.make_without_usage(), carried)
                 response, beginning = await self._client.request(call, watch), b""
-            # If it is refused without them, too, they were not the (only) reason: nothing to remember.
-            refused = exchange.additions - left if response.status < 400 else NOTHING_ADDED
-            exchange = replace(exchange, additions=left)
+                exchange = replace(exchange, make_without_usage=None)
+                # If it is refused without it, too, it was not the (only) reason: nothing to remember.
+                is_refused = response.status < 400
             forwarded = await self._pass_on(exchange, response, beginning, client)
-            return replace(forwarded, refused=refused) if refused else forwarded
+            return replace(forwarded, refused_usage=True) if is_refused else forwarded
         finally:
             watch.close()
             if response is not None:
@@ -132,13 +125,10 @@ class Relay:
             if probed.overflow is not None:
                 return Forwarded(held=_make_held(response, probed.read, probed.overflow))
             beginning = probed.read
-        must_succeed = client.is_committed or exchange.is_follow_up
-        if must_succeed and response.status != _OK:
+        if client.is_committed and response.status != _OK:
             body = _decode_error(
                 beginning or await response.read_bounded(_MAX_ERROR_BYTES), response.encoding
             )
-            if exchange.is_follow_up:
-                return Forwarded(failed=FailedFollowUp(response.status, body))
             await client.fail(body, response.status)
             return Forwarded()
         await ResponseStream(exchange, response, client, self._bounds).pass_on(beginning)
@@ -147,11 +137,6 @@ class Relay:
 
 def _with_headers(call: UpstreamCall, carried: Carried) -> UpstreamCall:
     return UpstreamCall(call.upstream, call.head.with_headers(carried), call.body) if carried else call
-
-
-def _find_named(body: bytes, additions: Additions) -> Additions:
-    """Which of the additions an error names."""
-    return frozenset(each for each in additions if any(word in body for word in _NAMES[each]))
 
 
 def _decode_error(body: bytes, encoding: str) -> bytes:

@@ -1,29 +1,26 @@
 """Passes one response on to the client, piece by piece as it comes, and reads a copy of it.
 
-The bytes change in three cases only: if the usage chunk that the gateway asked for is taken out, if an editor
-puts a reply together from several responses, and if a keep-alive has been sent already, so that the headers
-no longer can name a content encoding.
+The bytes change in two cases only: if the usage chunk that the gateway asked for is taken out, and if a
+keep-alive has been sent already, so that the headers no longer can name a content encoding.
 """
 
 import asyncio
 import logging
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import hdrs
 
 from gateway.bounds.memory import SMALL_BYTES, MemoryBudget, Share
-from gateway.core.errors import Overloaded, UpstreamFailed
+from gateway.core.errors import UpstreamFailed
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_response_head
 from gateway.http.client import UpstreamResponse
 from gateway.http.reply import Reply
-from gateway.pipeline.exchange import Exchange, Outcome, ReplyEditor
+from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
 
 log = logging.getLogger("gateway.proxy")
-
-_OK: Final = 200
 
 
 class ReadingBounds(NamedTuple):
@@ -54,18 +51,13 @@ class ResponseStream:
         if exchange.on_outcome is not None:
             content_type = response.headers.get(hdrs.CONTENT_TYPE, "")
             self._reader = ResponseReader(content_type, response.encoding, exchange.on_event)
-        has_usage_chunk = "usage" in exchange.additions and _may_be_stream(response)
-        editor = exchange.editor if response.status == _OK else None
-        self._decoder = self._make_decoder(is_edited=has_usage_chunk or editor is not None)
+        has_usage_chunk = exchange.make_without_usage is not None and _may_be_stream(response)
+        self._decoder = self._make_decoder(is_edited=has_usage_chunk)
         # A response in an unknown encoding cannot be edited and passes unchanged.
         is_readable = self._decoder is not None or not response.encoding
         self._filter = UsageChunkFilter() if has_usage_chunk and is_readable else None
-        self._editor = editor if is_readable else None
-        self._is_edited = self._filter is not None or self._decoder is not None or self._editor is not None
+        self._is_edited = self._filter is not None or self._decoder is not None
         self._headers = exchange.headers
-        self._is_follow_up = exchange.is_follow_up
-        # Of a response that is held until its end, beside what the reader holds.
-        self._held_bytes = 0
 
     async def pass_on(self, beginning: bytes) -> None:
         """beginning: what was read of the body already.
@@ -77,19 +69,15 @@ class ResponseStream:
             self._client.begin(self._make_head())
             await self._pump(beginning)
         except UpstreamFailed as error:
-            if self._client.take_back() or self._is_follow_up:
+            if self._client.take_back():
                 raise
             log.warning("response broken off: %s", str(error))
             self._client.abort()
         except DecodeError:
-            if self._client.take_back() or self._is_follow_up:
+            if self._client.take_back():
                 raise self._response.make_failure("sent a body that cannot be decoded") from None
             log.warning("response broken off: its body cannot be decoded")
             self._client.abort()
-        except Overloaded:
-            # There is no room for a response that is held until its end.
-            self._client.take_back()
-            raise
         finally:
             if self._share is not None:
                 self._share.shrink(self._share.size_bytes)
@@ -101,7 +89,7 @@ class ResponseStream:
         response, client = self._response, self._client
         piece = piece or response.read_available()
         if not piece:
-            self._flush()
+            client.flush()
         while piece or (piece := await response.read_piece()):
             if self._reader is not None and self._reader.feed(piece):
                 await self._catch_up(self._reader)
@@ -111,7 +99,7 @@ class ResponseStream:
             if response.is_read:
                 break
             if not piece:
-                self._flush()
+                client.flush()
             elif client.send(piece):
                 # A response in chunks has made a copy.
                 piece = b""
@@ -123,32 +111,9 @@ class ResponseStream:
         """piece: the last one."""
         if self._is_edited:
             piece = self._edit_last(piece)
-        if self._editor is not None:
-            await self._end_edited(self._editor, piece)
-        else:
-            await self._client.finish(piece)
+        await self._client.finish(piece)
         if self._reader is not None and self._reader.flush():
             await self._catch_up(self._reader)
-
-    def _flush(self) -> None:
-        """A client may see the head at once, unless a better one may be known at the end."""
-        if self._editor is None or not self._editor.holds_all:
-            self._client.flush()
-
-    async def _end_edited(self, editor: ReplyEditor, piece: bytes) -> None:
-        """A client that has seen nothing yet gets all at once, with its length."""
-        client = self._client
-        if piece:
-            client.send(piece)
-        rest = await editor.end()
-        if rest is None:
-            return
-        if client.take_back():
-            head = self._make_head()
-            head.add(editor.headers)
-            head.set_length(len(rest))
-            client.begin(head)
-        await client.finish(rest)
 
     def _make_head(self) -> ResponseHead:
         response = self._response
@@ -166,7 +131,7 @@ class ResponseStream:
 
     def _count(self, reader: ResponseReader) -> None:
         """A response that is one JSON value, or one endless event, is held until its end."""
-        held_bytes = reader.held_bytes + self._held_bytes
+        held_bytes = reader.held_bytes
         if self._share is None:
             if held_bytes <= SMALL_BYTES:
                 return
@@ -187,7 +152,7 @@ class ResponseStream:
     async def _edit(self, piece: bytes) -> bytes:
         """The piece as it is sent. A compressed one may be large: all but the last of it is sent here."""
         if self._decoder is None:
-            return await self._change(piece)
+            return self._filter_usage(piece)
         edited = b""
         steps = self._decoder.feed(piece)
         while True:
@@ -199,25 +164,11 @@ class ResponseStream:
             if edited and plain and self._client.send(edited):
                 await self._wait_for_client()
             if plain:
-                edited = await self._change(plain)
+                edited = self._filter_usage(plain)
 
-    async def _change(self, piece: bytes) -> bytes:
+    def _filter_usage(self, piece: bytes) -> bytes:
         """piece: decoded."""
-        if self._filter is not None:
-            piece = self._filter.feed(piece)
-        if self._editor is None:
-            return piece
-        if self._editor.holds_all:
-            await self._hold(len(piece))
-        return self._editor.feed(piece) if piece else b""
-
-    async def _hold(self, size_bytes: int) -> None:
-        """Raises Overloaded if there is no memory for it."""
-        self._held_bytes += size_bytes
-        if self._held_bytes > SMALL_BYTES:
-            self._share = self._share or self._memory.open()
-            held_bytes = self._held_bytes + (self._reader.held_bytes if self._reader is not None else 0)
-            await self._share.fit(max(held_bytes, self._share.size_bytes))
+        return self._filter.feed(piece) if self._filter is not None else piece
 
     def _edit_last(self, piece: bytes) -> bytes:
         """Raises DecodeError if the response ends too early; then everything decoded has been sent."""
@@ -227,10 +178,7 @@ class ResponseStream:
         except DecodeError:
             self._client.send(piece)
             raise
-        if self._filter is None:
-            return piece
-        rest = self._filter.finish()
-        return piece + (self._editor.feed(rest) if self._editor is not None and rest else rest)
+        return piece + self._filter.finish() if self._filter is not None else piece
 
     def _make_decoder(self, *, is_edited: bool) -> Decoder | None:
         encoding, is_committed = self._response.encoding, self._client.is_committed

@@ -25,9 +25,8 @@ from gateway.headers import (
 )
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
-from gateway.outgoing.call_maker import Additions, CallMaker
+from gateway.outgoing.call_maker import CallMaker
 from gateway.pipeline.exchange import Exchange, Outcome
-from gateway.pipeline.recall_loop import RecallLoop
 from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.pipeline.relay import Relay
 from gateway.planning.learning import Learner
@@ -52,58 +51,42 @@ class Sender:
     time: SettingsTime
     learner: Learner
     reporter: Reporter
-    recalls: RecallLoop
 
     async def send(
-        self,
-        turn: Turn,
-        plan: Plan,
-        client: Reply,
-        probe: ProbeMode | None = None,
-        additions: Additions | None = None,
+        self, turn: Turn, plan: Plan, client: Reply, probe: ProbeMode | None = None
     ) -> HeldResponse | None:
         """Relays the response, unless upstream calls the request too large: then returns it unsent.
 
-        probe: how much of the response is held back to find that out; None leaves it to the plan. additions:
-        as chosen for this plan, None if they are not yet.
+        probe: how much of the response is held back to find that out; None leaves it to the plan.
         """
         await self.compactor.secure(turn, plan)
-        if additions is None:
-            additions = self.choose_additions(turn, plan)
+        adds_usage = self.calls.adds_usage(turn)
         make_call = partial(self.calls.make, turn, plan)
         if turn.note_sent is not None:
             turn.note_sent(fingerprint_plan(plan), turn.conversation_id)
         answered = client.answered
         name = plan.name
         answered.plan, answered.received, answered.sent = name, plan.received, plan.sent
-        record = partial(self._record, turn, answered)
         exchange = Exchange(
-            call=await make_call(additions),
+            call=await make_call(adds_usage=adds_usage),
             headers=self._make_headers(turn, plan, name),
-            on_outcome=partial(record, plan),
-            additions=additions,
-            make_with=make_call if additions else None,
+            on_outcome=partial(self._record, turn, answered, plan),
+            make_without_usage=partial(make_call, adds_usage=False) if adds_usage else None,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,
         )
-        if "tool" in additions:
-            forwarded = await self.recalls.run(turn, plan, exchange, client, record)
-        else:
-            forwarded = await self.relay.forward(exchange, client)
-        self.calls.note_refused(turn, forwarded.refused)
+        forwarded = await self.relay.forward(exchange, client)
+        if forwarded.refused_usage:
+            self.calls.note_refused_usage(turn)
         return forwarded.held
 
     async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Reply) -> None:
         """Relays a refusal as it came."""
         await self.relay.send_held(refusal, self._make_headers(turn, plan, plan.name), client)
 
-    def choose_additions(self, turn: Turn, plan: Plan) -> Additions:
+    def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
         """See CallMaker."""
-        return self.calls.choose_additions(turn, plan)
-
-    def count_copied_bytes(self, turn: Turn, plan: Plan, additions: Additions) -> int:
-        """See CallMaker."""
-        return self.calls.count_copied_bytes(turn, plan, additions)
+        return self.calls.count_copied_bytes(turn, plan)
 
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """See CallMaker."""

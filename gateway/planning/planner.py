@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan, describe_cut
@@ -67,15 +66,13 @@ class Planner:
         state: State,
         sizer: Sizer,
         lanes: Lanes,
-        places: RecallPlaces | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """places: None to remember those of this planner alone. clock: seconds since 1970."""
+        """clock: seconds since 1970."""
         self.clock = clock
         self._state = state
         self._sizer = sizer
         self._lanes = lanes
-        self._places = places or RecallPlaces()
 
     async def plan_unmeasured(self, turn: Turn) -> Plan | None:
         """The plan for a request that is certainly below its thresholds; None if it has to be measured."""
@@ -215,15 +212,10 @@ class Planner:
         return Active(pivot, batches, recalls, is_complete and is_same)
 
     async def _load_recalls(self, turn: Turn, head: Head, pivot: Pivot | None) -> Sequence[Recall]:
-        """Those that the head names and that have a place in this request. Of several replies to the head's
-        request the client has gone on with one. Servers refuse calls of tools in a request without any.
-        """
-        conversation = turn.received.conversation
+        """Those that the head names and that have a place in this request."""
         known = await self._state.recalls.load(turn.owner, head.recalls)
-        if not turn.received.body.envelope.has_tools:
-            known = [recall for recall in known if recall.kind != "tool"]
-        eligible = find_eligible_recalls(conversation, known, pivot.covers if pivot is not None else 0)
-        return [recall for recall in eligible if self._places.has_place(turn.received, recall)]
+        start = pivot.covers if pivot is not None else 0
+        return find_eligible_recalls(turn.received.conversation, known, start)
 
     def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
         """Whether it is time to prepare a compaction. Never while the client compacts its history itself."""

@@ -92,13 +92,6 @@ class Reporter:
         if noted.change is not None:
             self._metrics.count_cache_break(noted.change)
 
-    def note_recall_call(self, turn: Turn, usage: Usage) -> None:
-        """A call beside the one that answered the request: the model searched its originals."""
-        money = self._activity.note_recall_call(turn, usage)
-        tenant = turn.tenant.label
-        self._metrics.note_recall_call(tenant, usage)
-        self._metrics.money.note_extra_call(tenant, money, usage)
-
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
     ) -> None:

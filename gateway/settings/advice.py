@@ -46,12 +46,20 @@ def find_warnings(
         *_unused_rules(settings, document),
         *_misled_formats(settings, document),
         *_unread_variables(env),
+        *_old_recalls(settings, document),
         *_vain_recalls(settings, document),
         *_leaving_keys(settings, document),
     ]
     if not names_upstream:
         found += _clients_variables(settings, env)
     return tuple(found)
+
+
+def _old_recalls(settings: FileSettings, document: Document) -> Iterator[Problem]:
+    for name, section in settings.policies.items():
+        if section.model_dump(include={"recall"})["recall"] == "tool":
+            text = f"policies.{name}: recall: tool means auto; models search by themselves at /mcp"
+            yield Problem(document.find_origin(("policies", name, "recall")), text)
 
 
 def _vain_recalls(settings: FileSettings, document: Document) -> Iterator[Problem]:

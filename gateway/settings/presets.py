@@ -38,6 +38,9 @@ def make_policy(section: PolicySection) -> Policy:
 
 
 def _make_policy(preset: str, values: dict[str, Any]) -> Policy:
+    if values.get("recall") == "tool":
+        # The model searched by itself in earlier versions (DECISIONS: no tool of the gateway's own).
+        values = values | {"recall": "auto"}
     return Policy(
         name=preset,
         **values.get("compaction", {}),

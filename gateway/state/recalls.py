@@ -29,10 +29,6 @@ class Recalls:
     def size_bytes(self) -> int:
         return self._records.size_bytes
 
-    def find(self, key: str) -> Recall | None:
-        """In memory alone."""
-        return self._records.find(key)
-
     def hold(self, recall: Recall) -> None:
         """In memory alone, unless one is known under its key."""
         if self._records.find(recall.key) is None:
@@ -80,6 +76,4 @@ class Recalls:
 
 
 def _weigh(recall: Recall) -> int:
-    texts = [text for each in recall.rounds for text in (each.call, each.results)]
-    shown = (*recall.reply.calls, recall.reply.text) if recall.reply is not None else ()
-    return RECORD_WEIGHT_BYTES + weigh_texts(*texts, *shown)
+    return RECORD_WEIGHT_BYTES + weigh_texts(recall.text)

@@ -18,7 +18,7 @@ from gateway.wire.request import RequestBody
 # What became of a received message. gone: the client no longer sends it, and it is known from before.
 Fate = Literal["sent", "folded", "cleared", "shortened", "gone"]
 # A message as received, one of the three that stand for what is folded, one that lost a part of its text, or
-# one that the client does not know, or not all of: the model searched originals.
+# one that the client does not know: originals that were found.
 SentKind = Literal["message", "question", "summary", "resume", "cleared", "shortened", "recalled"]
 
 
@@ -98,8 +98,8 @@ class ArraySource:
     """Of which request, and how it was sent.
 
     render_shortened: the bytes of a message that the view shortens, by its position. render_summary: as in
-    WireFormat. recalled: messages with what is inserted around and into them, as they are sent, by position;
-    JSON values separated by commas.
+    WireFormat. recalled: messages that are inserted before others, by the positions of these; JSON values
+    separated by commas.
     """
 
     body: RequestBody
@@ -122,7 +122,7 @@ def count_messages(conversation: Conversation, view: View) -> tuple[int, int]:
 
 def make_arrays(source: ArraySource, window: ArrayWindow) -> Arrays:
     arrays = _make_window(source, window)
-    added = sum(len(_split(raw)) - 1 for raw in source.recalled.values())
+    added = sum(len(_split(raw)) for raw in source.recalled.values())
     return replace(arrays, inserted=added) if added else arrays
 
 
@@ -162,25 +162,15 @@ def _make_rows(source: ArraySource, at: int) -> tuple[ReceivedMessage, list[Sent
         return row, inserted
     kind: SentKind = "cleared" if fate == "cleared" else "shortened" if fate == "shortened" else "message"
     message = SentMessage(position=position, role=role, kind=kind, raw=sent)
-    if position in source.recalled:
-        return row, [*inserted, *_list_recalled(message, source.recalled[position])]
-    return row, [*inserted, message]
+    return row, [*inserted, *map(_make_recalled, _split(source.recalled.get(position, b""))), message]
 
 
-def _list_recalled(message: SentMessage, sent: bytes) -> Iterator[SentMessage]:
-    """What is sent in the place of a message that something is inserted around, or into."""
-    raws = _split(sent)
-    for raw in raws:
-        if raw == message.raw:
-            yield message
-        else:
-            role = _role_decoder.decode(raw).role or message.role
-            position = message.position if len(raws) == 1 else None
-            yield SentMessage(position=position, role=role, kind="recalled", raw=raw)
+def _make_recalled(raw: bytes) -> SentMessage:
+    return SentMessage(position=None, role=_role_decoder.decode(raw).role, kind="recalled", raw=raw)
 
 
 def _split(values: bytes) -> list[bytes]:
-    return [bytes(raw) for raw in _raws_decoder.decode(b"[" + values.strip(b", ") + b"]")]
+    return [bytes(raw) for raw in _raws_decoder.decode(b"[" + values + b"]")]
 
 
 def _find_fate(source: ArraySource, position: int, raw: bytes) -> tuple[Fate, bytes | None]:

@@ -132,24 +132,6 @@ def parse_raw_fields(raw: bytes) -> dict[str, msgspec.Raw]:
     return _fields_decoder.decode(mend_surrogates(raw))
 
 
-def place_fields(raw: bytes) -> dict[str, Slice]:
-    """Where each value of an object is. Raises Unreadable for repeated keys, and for what is no object."""
-    mended = mend_surrogates(raw)
-    try:
-        return _find_places(mended, _fields_decoder.decode(mended))
-    except JSON_ERRORS as error:
-        raise Unreadable("not a JSON object") from error
-
-
-def place_items(raw: bytes) -> list[Slice]:
-    """Where each item of an array is. Raises Unreadable."""
-    mended = mend_surrogates(raw)
-    try:
-        return _place_items(mended, mended.index(b"[") + 1, _items_decoder.decode(mended))
-    except (ValueError, *JSON_ERRORS) as error:
-        raise Unreadable("not a JSON array") from error
-
-
 def mend_surrogates(data: bytes) -> bytes:
     """Replaces each half of a surrogate pair by its own private-use character (U+E000 to U+E7FF).
 

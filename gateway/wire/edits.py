@@ -1,12 +1,13 @@
 """The edits that turn a received body into the one that is sent on. Every other byte stays where it is."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot
+from gateway.core.history.recall import Recall
 from gateway.core.history.view import View
 from gateway.wire.body import JSON_ERRORS
 from gateway.wire.request import RequestBody
@@ -77,6 +78,16 @@ def make_view_edits(
 
 def _is_cut_opening(pivot: Pivot | None, position: int) -> bool:
     return pivot is not None and pivot.opening_chars is not None and position < pivot.opening_end
+
+
+def make_recall_edits(
+    body: RequestBody, conversation: Conversation, recalls: Iterable[Recall]
+) -> Iterator[Edit]:
+    """Edits that insert each recall before its message. To stand behind those of the view."""
+    skip = len(conversation.leading)
+    for recall in recalls:
+        at = body.places[skip + conversation.index(recall.position)].start
+        yield Edit(at, at, recall.text.encode() + b",")
 
 
 def make_output_edit(body: RequestBody, output_tokens: int) -> Edit:

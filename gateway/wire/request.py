@@ -38,8 +38,6 @@ class Envelope:
     # Fingerprint of the tool list, empty if there is none.
     tools: bytes
     tools_slice: Slice | None
-    # The tool list names at least one.
-    has_tools: bool
     # Fingerprint of the field for the system prompt (`system`, `instructions`), empty if there is none.
     system: bytes = b""
     system_slice: Slice | None = None
@@ -57,8 +55,6 @@ class Envelope:
     is_kept: bool = False
     # The request asks the upstream to drop old parts of the history.
     is_trimmed: bool = False
-    # A tool of the gateway's own must not be added, whatever tools the request has (docs/recall.md).
-    refuses_recall: bool = False
 
 
 # Are two raw items of the array parts of one message? The first may be several items already.
@@ -135,10 +131,6 @@ class EnvelopeFields:
         raw = self._values.get(key, b"")
         return hashlib.sha256(raw).digest() if raw and raw != b"null" else b""
 
-    def _has_items(self, key: str) -> bool:
-        """Whether the value is more than null, or an empty list."""
-        return self._values.get(key, b"").strip(b"[] \t\r\n") not in (b"", b"null")
-
     def find_slice(self, key: str) -> Slice | None:
         """Where the value is, counted as in Envelope."""
         found = self._places.get(key)
@@ -160,7 +152,6 @@ class EnvelopeFields:
             requested_slice=self.find_slice(key) if key else None,
             tools=self.fingerprint("tools"),
             tools_slice=self.find_slice("tools"),
-            has_tools=self._has_items("tools"),
         )
 
 

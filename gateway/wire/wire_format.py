@@ -3,18 +3,17 @@
 Also the values that its functions take and return. Knows none of the formats; `wire.formats` lists them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from gateway.core.errors import RequestRefused, Unreadable
 from gateway.core.history.cleared_results import SplitFingerprint, fingerprint_result
 from gateway.core.history.message import Message
-from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.wire.body import JSON_ERRORS
 from gateway.wire.canonical import canonical_part, flatten_content
-from gateway.wire.recall import RecallSyntax
 from gateway.wire.request import RequestBody
 from gateway.wire.riding import Ride
 from gateway.wire.sse import SseEvent
@@ -180,9 +179,8 @@ class WireFormat:
     split_results: Callable[[bytes], SplitResults]
     # The slice with its results cleared (to the placeholder, the last argument) or shortened.
     render_marked: Callable[[bytes, Mark, str], bytes]
-    # The messages that stand for what a pivot covers, as JSON separated by commas. The second argument is the
-    # role of the message after them.
-    render_summary: Callable[[Pivot, str], bytes]
+    # Messages by role and text, as JSON separated by commas.
+    write_turns: Callable[[Iterable[tuple[str, str]]], bytes]
     # The usual key of the reply's limit.
     output_key: str
     render_summary_request: Callable[[SummaryRequest], bytes]
@@ -200,8 +198,10 @@ class WireFormat:
     headers: tuple[tuple[str, str], ...] = ()
     # None if requests of this format always hold the whole history.
     stored_history: StoredHistory | None = None
-    # None if a tool of the gateway's own cannot be offered in this format.
-    recall: RecallSyntax | None = None
+
+    def render_summary(self, pivot: Pivot, next_role: str) -> bytes:
+        """The messages that stand for what the pivot covers. next_role: of the message after them."""
+        return self.write_turns(list_turns(pivot, next_role))
 
 
 def parse_split_fingerprint(wire_format: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:

@@ -25,7 +25,7 @@ from gateway.core.history.conversation import (
 )
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Mark, Pivot
-from gateway.core.history.recall import Recall, RecallRound, ReplyMark
+from gateway.core.history.recall import FoundExchange, Recall
 from gateway.core.history.trimmed import HistorySource, continue_history, find_end_key, make_history_end
 from gateway.core.history.view import FRAME_TOKENS, Size, View
 from gateway.core.limits.model_limits import Limits
@@ -266,14 +266,12 @@ def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
 
 
 def make_recall(conversation: Conversation, length: int, **fields: Any) -> Recall:
-    """Of the reply at `length`."""
+    """Before the message at `length`."""
     defaults: JSON = {
         "owner": "t",
         "position": length,
-        "kind": "tool",
-        "rounds": (RecallRound(call='{"role":"user","content":"CALL"}', results="RESULTS"),),
+        "rounds": (FoundExchange(call='{"role":"user","content":"FOUND"}'),),
         "tokens": 30,
-        "reply": ReplyMark(text="shown"),
         "created_seconds": 0.0,
     }
     return Recall(chain=conversation.chain[length].hex(), length=length, **(defaults | fields))

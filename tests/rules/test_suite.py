@@ -23,7 +23,6 @@ _PRODUCT = "toy/product.py"
 # The rest of the toy that still imports `gateway`. A file that no longer does so leaves this list.
 _OLD_TOYS = {
     "toy/increments.py",
-    "toy/recalling.py",
     "toy/shared_store.py",
 }
 

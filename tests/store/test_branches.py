@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.core.compaction.manual import Compacted
@@ -14,9 +15,11 @@ from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
 from gateway.state.heads import claim_continuation
 from gateway.state.kinds import Marker
+from gateway.store.interface import Key, seal
+from gateway.store.keys import make_tag
 from tests.builders.state import look_for_marker, make_state, make_store
 from tests.builders.trimmed import say
-from tests.decisions.builders import converse, make_head
+from tests.decisions.builders import converse, make_head, make_recall
 from tests.store.talk import talk
 from tests.toy.shared_store import SharedStore, ToyServer
 
@@ -283,3 +286,16 @@ async def test_what_is_learned_here_while_the_store_is_asked_is_not_overwritten(
     known = Learned(owner="t").with_proof(Limits(context=9_000), 5.0)
     state.calibrations.save_learned("up", "m", known)
     assert await loading == known
+
+
+@pytest.mark.parametrize(("kind", "is_read"), [("found", True), ("tool", False)])
+async def test_a_recall_of_an_earlier_version_is_read_or_absent(kind: str, is_read: bool) -> None:
+    """The model searched by itself then, and such a record says where its calls stood."""
+    store, conversation = await make_store(), talk(3)
+    recall = make_recall(conversation, 2, position=1)
+    shown = {"calls": ["call_1"], "text": ""} if kind == "tool" else None
+    rounds = [{"call": recall.text, "results": "", "shown": 0, "said": 0, "is_parallel": False}]
+    written = msgspec.to_builtins(recall) | {"kind": kind, "rounds": rounds, "reply": shown}
+    key = Key(make_tag("t"), "recall", recall.key)
+    store.put(key, seal(key, msgspec.msgpack.encode(written)), 60)
+    assert await make_state(store).recalls.load("t", [recall.key]) == [recall] * is_read

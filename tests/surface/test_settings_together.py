@@ -148,9 +148,9 @@ def test_a_rule_of_a_tenant_that_is_never_used_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("policy", "named"),
     [
-        ("recall: tool, originals: {keep: false}", "recall: tool finds nothing"),
         ("recall: auto, originals: {keep: false}", "recall: auto finds nothing"),
-        ("recall: tool", ""),
+        ("recall: auto", ""),
+        ("recall: tool", "recall: tool means auto"),
         ("originals: {keep: false}", ""),
     ],
 )
@@ -251,7 +251,7 @@ def test_the_summary_says_what_would_run_and_shows_no_secret(tmp_path: Path) -> 
         "formats   chat go to u; responses, messages (Claude Code) go to u (not in its formats); "
         "none to the built-in upstreams",
         "policy    default: preset adaptive, prune off, economy 1",
-        "policy    p: preset opencode, prune off, commands on, recall tool",
+        "policy    p: preset opencode, prune off, commands on, recall auto",
         "texts     not shown (page, commands): this needs an admin.token, or show_texts: true in a policy",
         "models    rules: 0",
         "tenants   1",

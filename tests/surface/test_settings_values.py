@@ -227,7 +227,7 @@ def test_a_bare_off_switches_recalls_off(tmp_path: Path) -> None:
     """YAML reads it as false."""
     text = "policies: {a: {recall: off}, b: {recall: 'off'}, c: {recall: tool}, d: {recall: auto}}\n"
     policies = {each["name"]: each["recall"] for each in read_facts(tmp_path, text)["policies"]}
-    assert [policies[name] for name in "abcd"] == ["off", "off", "tool", "auto"]
+    assert [policies[name] for name in "abcd"] == ["off", "off", "auto", "auto"]
 
 
 def test_an_unknown_preset_is_told_with_the_nearest_and_with_all(tmp_path: Path) -> None:

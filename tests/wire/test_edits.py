@@ -1,6 +1,7 @@
 """What is changed in a body or a stream, and that every other byte stays where it is."""
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,27 +11,29 @@ from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received
 from gateway.core.compaction.plan import Plan
-from gateway.core.errors import Unreadable
 from gateway.core.history.pivot import Mark, find_eligible_pivots
+from gateway.core.history.recall import FoundExchange
 from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit
 from gateway.wire.formats.chat.request import parse_body
-from gateway.wire.raw_json import (
-    decode_object,
-    encode_json,
-    find_place,
-    join_array,
-    split_array,
-    split_object,
-    with_fields,
-)
+from gateway.wire.raw_json import encode_json
 from gateway.wire.response.usage_chunk import UsageChunkFilter
 from gateway.wire.structure import UNBOUNDED
 from tests.builders.chat import make_plan, make_turn, rewrite
 from tests.builders.messages import text_block
 from tests.builders.trimmed import continue_trimmed, say
-from tests.decisions.builders import JSON, QUESTION, RESUME, batches, converse, make_batch, make_pivot, pivots
+from tests.decisions.builders import (
+    JSON,
+    QUESTION,
+    RESUME,
+    batches,
+    converse,
+    make_batch,
+    make_pivot,
+    make_recall,
+    pivots,
+)
 from tests.examples import examples
 from tests.shared_data import requires_shared
 from tests.wire.recorded import (
@@ -48,51 +51,10 @@ _TEXTS = st.text(st.characters(exclude_categories=()), max_size=6)
 _OBJECTS = st.dictionaries(_TEXTS, st.integers() | _TEXTS | st.lists(_TEXTS, max_size=2), max_size=5)
 
 
-@given(_OBJECTS, st.booleans())
-def test_values_that_are_not_edited_keep_their_bytes(value: dict[str, Any], is_indented: bool) -> None:
-    raw = json.dumps(value, indent=1 if is_indented else None).encode()
-    assert split_object(with_fields(raw, {})) == split_object(raw)
-    for key in split_object(raw):
-        changed = split_object(with_fields(raw, {key: b"1.10"}))
-        assert changed == {**split_object(raw), key: b"1.10"}
-        without = split_object(with_fields(raw, {key: None}))
-        assert without == {name: field for name, field in split_object(raw).items() if name != key}
-
-
-def test_numbers_and_escapes_stay_as_they_are_written() -> None:
-    raw = rb'{"a": 1.10, "b" : 123456789012345678901234567890, "c":"\u00e9\ud83d"}'
-    expected = rb'{"a":1.10,"b":123456789012345678901234567890,"c":"\u00e9\ud83d"}'
-    assert with_fields(raw, {"d": b"1"}) == expected
-
-
-@given(st.lists(st.integers() | _TEXTS, max_size=4))
-def test_an_array_is_the_array_of_its_items(value: list[Any]) -> None:
-    raw = json.dumps(value, separators=(",", ":")).encode()
-    assert join_array(split_array(raw)) == raw
-
-
 @given(_OBJECTS)
-def test_halves_of_surrogate_pairs_are_decoded_and_encoded(value: dict[str, Any]) -> None:
+def test_halves_of_surrogate_pairs_are_encoded(value: dict[str, Any]) -> None:
     raw = json.dumps(value).encode()
-    assert encode_json(decode_object(raw)) == encode_json(json.loads(raw))
     assert json.loads(encode_json(json.loads(raw))) == json.loads(raw)
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"7", b'{"a":NaN}', b'{"a":"\\ud83d","b":NaN}', b"\xff", b"[" * 5_000]
-)
-def test_what_is_no_object_is_not_decoded(raw: bytes) -> None:
-    with pytest.raises(Unreadable):
-        decode_object(raw)
-
-
-def test_a_value_inside_of_others_is_found() -> None:
-    raw = b' {"a": [1, {"b" :"x"}] }'
-    assert raw[find_place(raw, "a", 1, "b").start : find_place(raw, "a", 1, "b").end] == b'"x"'
-    assert find_place(raw).end == len(raw)
-    for path in [("b",), ("a", 2), ("a", "b"), ("a", 0, "b")]:
-        with pytest.raises(Unreadable):
-            find_place(raw, *path)
 
 
 @st.composite
@@ -240,6 +202,21 @@ def test_what_is_shown_as_sent_is_what_is_sent(shape: Shape, data: st.DataObject
     assert [row.raw for row in arrays.sent] == read_sent(received, plan)
     assert [row.raw for row in arrays.received] == list_raws(received)
     assert arrays.end is None
+
+
+@in_each_format
+def test_what_was_found_stands_before_its_message(shape: Shape) -> None:
+    received = shape.read(shape.render(shape.talk, 0))
+    last, plan = len(received.conversation.messages) - 1, make_plan(make_pivot(received.conversation, 4))
+    written = shape.wire.write_turns([("user", "Found."), ("assistant", "Noted.")])
+    recall = make_recall(received.conversation, last, rounds=(FoundExchange(call=written.decode()),))
+    before, arrays = read_sent(received, plan), show(received, replace(plan, recalls=(recall,)))
+    sent = [row.raw for row in arrays.sent]
+    assert sent == read_sent(received, replace(plan, recalls=(recall,)))
+    assert [*sent[:-3], sent[-1]] == before and b"[%s]" % b",".join(sent[-3:-1]) == b"[%s]" % written
+    found = [(row.position, row.role, row.kind) for row in arrays.sent[-3:]]
+    assert found[:2] == [(None, "user", "recalled"), (None, "assistant", "recalled")]
+    assert (found[2][2], arrays.inserted) == ("message", 2)
 
 
 @in_each_format

@@ -21,7 +21,7 @@ from tests.examples import examples
 from tests.toy.validity import Rules
 from tests.toy.validity_messages import count_marks
 from tests.wire.recorded import parse_stream
-from tests.wire.shapes import JSON, LONG, SHAPES, Shape, in_each_format
+from tests.wire.shapes import JSON, LONG, SHAPES, Shape, in_each_format, say
 
 # Whole conversations are slow to draw.
 few = examples(20, exhaustive=40)
@@ -242,6 +242,17 @@ def test_roles_alternate_around_a_summary(shape: Shape) -> None:
     assert render(asked, "user") == [("user", QUESTION), told]
     assert render(asked, "assistant") == [("user", QUESTION), told, resumed]
     assert render(silent, "assistant") == [told, ("user", "(end of the summary)")]
+
+
+@in_each_format
+def test_turns_stand_between_others_as_messages_of_the_format(shape: Shape) -> None:
+    written = json.loads(
+        b"[%s]" % shape.wire.write_turns([("user", "What was it?"), ("assistant", "It is x.")])
+    )
+    assert [item["role"] for item in written] == ["user", "assistant"] and "It is x." in json.dumps(written)
+    request = json.loads(shape.render(shape.talk, 0))
+    request[shape.array] = [*written, say("user", "So?")]
+    assert shape.find_violation(request) is None
 
 
 def test_a_summary_in_messages_ends_without_space_and_is_never_empty() -> None:

@@ -106,8 +106,7 @@ def measure(view: View, conversation: Conversation, sizes: Sequence[Size], envir
     """Raw tokens of everything sent up to position `end`. `environment`: those of leading block and tools."""
     pivot = view.pivot
     for position, tokens in view.inserted.items():
-        # What a reply called for was a part of the very prompt that it answered.
-        environment += tokens if position <= end else 0
+        environment += tokens if position < end else 0
     if pivot is None:
         return environment + measure_range(view, sizes, 0, end)
     shown = environment + measure_pivot(view, sizes)

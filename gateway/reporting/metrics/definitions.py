@@ -154,16 +154,8 @@ LOOP_DELAY_SECONDS: Final = HistogramDefinition(
 RELOADS: Final = CounterDefinition(
     "gateway_settings_reloads", "Reloads of the settings. result: done or failed.", ("result",)
 )
-RECALL_CALLS: Final = CounterDefinition(
-    "gateway_recall_calls",
-    "Calls that clients do not see, before the last one of a turn: the model searched originals.",
-    (),
-)
-RECALL_TOKENS: Final = CounterDefinition(
-    "gateway_recall_tokens", "Tokens of those calls. kind: prompt or output.", ("kind",)
-)
 RECALL_SEARCHES: Final = CounterDefinition(
     "gateway_recall_searches",
-    "Searches of originals. way: mcp, tool, auto or admin; result: found, nothing or failed.",
+    "Searches of originals. way: mcp, auto or admin; result: found, nothing or failed.",
     ("way", "result"),
 )

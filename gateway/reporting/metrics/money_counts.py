@@ -6,7 +6,7 @@ clients choose no label, and all models without a price share the empty one.
 
 from collections.abc import Callable
 
-from gateway.activity.counting import ExtraMoney, NotedRequest, SummaryMoney
+from gateway.activity.counting import NotedRequest, SummaryMoney
 from gateway.core.sizing.usage import Usage
 from gateway.reporting.metrics import definitions
 from gateway.reporting.metrics.counts import Counts
@@ -37,13 +37,6 @@ class MoneyCounts:
             self._died.add((tenant,))
         if usage is not None:
             self._note_tokens(price, usage)
-
-    def note_extra_call(self, tenant: str, money: ExtraMoney, usage: Usage) -> None:
-        """A call beside the one that answered the request. tenant: as for `note_request`."""
-        if money.usd:
-            self._note_spent(tenant, money.price, money.usd)
-            self._note_own(tenant, money.price, money.usd, is_compared=money.is_compared)
-        self._note_tokens(money.price, usage)
 
     def note_summary(self, tenant: str, money: SummaryMoney) -> None:
         """tenant: as for `note_request`."""

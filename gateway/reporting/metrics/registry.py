@@ -24,7 +24,7 @@ _STATUS_CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 # Who searches originals: a client over MCP, the gateway for a model's call of its tool or by itself, an
 # operator.
-SearchWay = Literal["mcp", "tool", "auto", "admin"]
+SearchWay = Literal["mcp", "auto", "admin"]
 SearchResult = Literal["found", "nothing", "failed"]
 # How a summarizer gets a conversation: quoted in a request of its own, or as it was sent last, with one more
 # message, so that it rides the provider's cache.
@@ -52,8 +52,6 @@ class Metrics:
         self._store_errors = plain.add_counter(definitions.STORE_ERRORS)
         self._reloads = plain.add_counter(definitions.RELOADS)
         self._searches = plain.add_counter(definitions.RECALL_SEARCHES)
-        self._recall_calls = plain.add_counter(definitions.RECALL_CALLS)
-        self._recall_tokens = plain.add_counter(definitions.RECALL_TOKENS)
         self._overhead = plain.add_histogram(definitions.OVERHEAD_SECONDS)
         self._first_byte = plain.add_histogram(definitions.UPSTREAM_FIRST_BYTE_SECONDS)
         self._upstream = plain.add_histogram(definitions.UPSTREAM_SECONDS)
@@ -155,13 +153,6 @@ class Metrics:
 
     def count_search(self, way: SearchWay, result: SearchResult) -> None:
         self._searches.add((way, result))
-
-    def note_recall_call(self, tenant: str, usage: Usage) -> None:
-        """A call that a client does not see, for a model that searched. tenant: as for `note_request`."""
-        self._note_usage(tenant, usage)
-        self._recall_calls.add(())
-        self._recall_tokens.add(("prompt",), usage.prompt_tokens)
-        self._recall_tokens.add(("output",), usage.output_tokens)
 
     # Upstreams and limits
 

@@ -4,7 +4,6 @@ from typing import Final
 
 from gateway.wire import errors
 from gateway.wire.formats.chat import render, reply, request, riding, text
-from gateway.wire.formats.chat.recall import RECALL
 from gateway.wire.wire_format import WireFormat
 
 CHAT: Final = WireFormat(
@@ -15,7 +14,7 @@ CHAT: Final = WireFormat(
     parse_entry=text.parse_entry,
     split_results=text.split_results,
     render_marked=render.render_marked,
-    render_summary=render.render_summary,
+    write_turns=render.write_turns,
     output_key="max_tokens",
     render_summary_request=render.render_summary_request,
     find_reply_part=reply.find_reply_part,
@@ -24,5 +23,4 @@ CHAT: Final = WireFormat(
     render_error=errors.render_error,
     render_stream_error=errors.render_stream_error,
     render_local_response=render.render_local_response,
-    recall=RECALL,
 )

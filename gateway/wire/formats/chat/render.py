@@ -3,13 +3,15 @@
 A summary, a shortened message, the request for a summary, and a response without an upstream.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from gateway.core.history.pivot import Mark, Pivot, list_turns
+from gateway.core.history.pivot import Mark
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import parse_raw_fields
+from gateway.wire.raw_json import encode_json
 from gateway.wire.riding import THINKING_ALLOWANCE_TOKENS
 from gateway.wire.sse import DEFAULT_NAME, SseEvent, render_event
 from gateway.wire.wire_format import LocalResponse, SummaryRequest
@@ -17,10 +19,9 @@ from gateway.wire.wire_format import LocalResponse, SummaryRequest
 _DONE: Final = SseEvent(DEFAULT_NAME, b"[DONE]")
 
 
-def render_summary(pivot: Pivot, next_role: str) -> bytes:
-    """The messages that stand for what the pivot covers, as JSON separated by commas."""
-    messages = [{"role": role, "content": text} for role, text in list_turns(pivot, next_role)]
-    return b",".join(map(msgspec.json.encode, messages))
+def write_turns(turns: Iterable[tuple[str, str]]) -> bytes:
+    """Messages by role and text, as JSON separated by commas."""
+    return b",".join(encode_json({"role": role, "content": text}) for role, text in turns)
 
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:

@@ -120,14 +120,4 @@ def _make_envelope(fields: EnvelopeFields) -> Envelope:
         fields.make_common_envelope("max_completion_tokens", "max_tokens"),
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         stream_options_slice=fields.find_slice("stream_options"),
-        refuses_recall=_refuses_recall(fields),
-    )
-
-
-def _refuses_recall(fields: EnvelopeFields) -> bool:
-    """Several choices, functions of the API before tools, a response that the upstream stores, or speech."""
-    return (
-        fields.parse("n") not in (None, 1)
-        or any(fields.parse(key) is not None for key in ("functions", "function_call", "audio"))
-        or fields.parse("store") is True
     )

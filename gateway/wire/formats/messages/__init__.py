@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.wire.formats.messages import recall, render, reply, request, riding, text, thread
+from gateway.wire.formats.messages import render, reply, request, riding, text, thread
 from gateway.wire.wire_format import WireFormat
 
 MESSAGES: Final = WireFormat(
@@ -13,7 +13,7 @@ MESSAGES: Final = WireFormat(
     parse_entry=text.parse_entry,
     split_results=text.split_results,
     render_marked=render.render_marked,
-    render_summary=render.render_summary,
+    write_turns=render.write_turns,
     output_key="max_tokens",
     render_summary_request=render.render_summary_request,
     find_reply_part=reply.find_reply_part,
@@ -23,6 +23,5 @@ MESSAGES: Final = WireFormat(
     render_stream_error=render.render_stream_error,
     render_local_response=render.render_local_response,
     stored_history=thread.STORED_HISTORY,
-    recall=recall.RECALL,
     headers=(("anthropic-version", "2023-06-01"),),
 )

@@ -3,15 +3,17 @@
 A summary, a shortened message, the request for a summary, a response without an upstream, and errors.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from gateway.core.errors import RequestRefused
-from gateway.core.history.pivot import Mark, Pivot, list_turns
+from gateway.core.history.pivot import Mark
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import parse_raw_fields
 from gateway.wire.errors import describe_failure, parse_error
+from gateway.wire.raw_json import encode_json
 from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.wire_format import LocalResponse, SummaryRequest
 
@@ -35,15 +37,13 @@ RawFields = dict[str, msgspec.Raw]
 _Fields = dict[str, object]
 
 
-def render_summary(pivot: Pivot, next_role: str) -> bytes:
-    """The messages that stand for what the pivot covers, as JSON separated by commas.
+def write_turns(turns: Iterable[tuple[str, str]]) -> bytes:
+    """Messages by role and text, as JSON separated by commas.
 
     The API refuses trailing whitespace in the last assistant message; it is removed from all of them.
     """
-    messages = [
-        {"role": role, "content": text.rstrip() or _NOTHING} for role, text in list_turns(pivot, next_role)
-    ]
-    return b",".join(map(msgspec.json.encode, messages))
+    messages = ({"role": role, "content": text.rstrip() or _NOTHING} for role, text in turns)
+    return b",".join(map(encode_json, messages))
 
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.wire import errors
-from gateway.wire.formats.responses import history, recall, render, reply, request, riding, text
+from gateway.wire.formats.responses import history, render, reply, request, riding, text
 from gateway.wire.wire_format import WireFormat
 
 RESPONSES: Final = WireFormat(
@@ -14,7 +14,7 @@ RESPONSES: Final = WireFormat(
     parse_entry=text.parse_entry,
     split_results=text.split_results,
     render_marked=render.render_marked,
-    render_summary=render.render_summary,
+    write_turns=render.write_turns,
     output_key="max_output_tokens",
     render_summary_request=render.render_summary_request,
     find_reply_part=reply.find_reply_part,
@@ -25,5 +25,4 @@ RESPONSES: Final = WireFormat(
     render_stream_error=render.render_stream_error,
     render_local_response=render.render_local_response,
     stored_history=history.STORED_HISTORY,
-    recall=recall.RECALL,
 )

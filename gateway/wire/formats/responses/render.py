@@ -3,15 +3,17 @@
 A summary, a shortened item, the request for a summary, a response without an upstream, and stream errors.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from gateway.core.history.pivot import Mark, Pivot, list_turns
+from gateway.core.history.pivot import Mark
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import parse_raw_fields
 from gateway.wire.errors import make_error, parse_error
 from gateway.wire.formats.responses.items import find_answered, kind_of, parse_items
+from gateway.wire.raw_json import encode_json
 from gateway.wire.riding import THINKING_ALLOWANCE_TOKENS
 from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.wire_format import LocalResponse, SummaryRequest
@@ -37,16 +39,16 @@ _UNKNOWN_ERROR: Final = "server_error"
 _Fields = dict[str, object]
 
 
-def render_summary(pivot: Pivot, next_role: str) -> bytes:
-    """The items that stand for what the pivot covers, as JSON separated by commas.
+def write_turns(turns: Iterable[tuple[str, str]]) -> bytes:
+    """Messages by role and text, as JSON separated by commas.
 
     They have no ids, so they are valid whether the upstream stores responses or not.
     """
     items = [
         {"type": "message", "role": role, "content": [{"type": _PART_TYPES[role], "text": text}]}
-        for role, text in list_turns(pivot, next_role)
+        for role, text in turns
     ]
-    return b",".join(map(msgspec.json.encode, items))
+    return b",".join(map(encode_json, items))
 
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
