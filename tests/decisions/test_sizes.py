@@ -154,6 +154,21 @@ def test_text_that_upstream_adds_counts_as_environment() -> None:
     assert found.total(NOTHING) == 12_300 + 2 * 1_200
 
 
+def test_behind_a_restart_the_whole_prompt_tells_of_the_environment_and_steps_of_messages() -> None:
+    """Memory has the responses since then alone, and all were sent with a pivot."""
+    sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=10_000)
+    pivot = make_pivot(_CONVERSATION_OF_CALIBRATED_SIZES, 2, tokens=900, opening_tokens=1_100)
+    known = make_past((3, 13_000 * 11 // 10), (4, 13_000 * 11 // 10 + 900))
+    past = [replace(head, pivot=pivot.key) for head in known.past]
+    known = replace(known, head=past[-1], past=past, head_view=make_view(pivot, ()))
+    found = calibrate_sizes(_CONVERSATION_OF_CALIBRATED_SIZES, sizes, known)
+    assert found.environment == pytest.approx(11_000)
+    assert found.messages[2:4] == [pytest.approx(1_100), 900]
+    # The next pivot leaves out messages 2 and 3; only that of the step is known by itself.
+    later = make_pivot(_CONVERSATION_OF_CALIBRATED_SIZES, 4, tokens=900, opening_tokens=1_100)
+    assert found.left_out(known.head_view, make_view(later, ())) == pytest.approx(1_100)
+
+
 @given(bodies(min_turns=1), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9_000)), max_size=4))
 def test_calibrated_sizes_are_never_negative_and_their_sum_is_the_total(
     body: bytes, told: list[tuple[int, int]]

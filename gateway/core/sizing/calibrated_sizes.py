@@ -7,16 +7,16 @@ similar their content is. A difference says nothing if the client may have short
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from math import log, sqrt
 from operator import attrgetter
 from typing import Final
 
 from gateway.core.history.conversation import Conversation, find_reply_end
 from gateway.core.history.head import Head, is_sent_alike
-from gateway.core.history.view import Size, View, measure, measure_pivot, shown_tokens
+from gateway.core.history.view import Size, View, is_sent, measure, measure_pivot, shown_tokens
 from gateway.core.sizing.estimate import (
     CALIBRATED_MARGIN,
     STEPS_MARGIN,
@@ -64,6 +64,8 @@ class CalibratedSizes:
     environment: float
     # True tokens per raw token, if nothing better is known.
     ratio: float
+    # Positions that only a whole prompt has told of, together with the environment.
+    untold: Sequence[int] = ()
 
     def shown(self, view: View, start: int, end: int) -> float:
         """The size of the messages `start:end` as they are sent."""
@@ -84,6 +86,14 @@ class CalibratedSizes:
         """The size of all recalls."""
         return sum(view.inserted.values()) * self.ratio if view.inserted else 0.0
 
+    def left_out(self, before: View, view: View) -> float:
+        """How much of what is untold leaves the prompt from one view to the other."""
+        shown = [(self._sent_at(before, position), self._sent_at(view, position)) for position in self.untold]
+        return sum(max(0.0, then - now) for then, now in shown)
+
+    def _sent_at(self, view: View, position: int) -> float:
+        return self._shown_at(view, position) if is_sent(view.pivot, position) else 0.0
+
     def _shown_at(self, view: View, position: int) -> float:
         size, mark = self.sizes.messages[position], view.marks.get(position)
         if mark is None:
@@ -95,12 +105,15 @@ def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> C
     """`known.past`: heads of the same scope with usage, the oldest first."""
     changed = conversation.find_changed()
     steps = find_steps(sizes, known.past, changed)
-    first = find_first(conversation, sizes, known.past, changed)
+    first = find_first(conversation, sizes, known, changed)
     informative = find_informative([first, *steps] if first else steps)
     ratio = (
         choose_ratio(informative) if informative else _choose_whole_ratio(conversation, sizes, known, changed)
     )
     tokens = [size.tokens * ratio for size in sizes.messages]
+    if first is not None and _is_of_known_parts(first, ratio):
+        _spread(tokens, sizes, first)
+    # Of messages that are in both, a step tells more than a whole prompt.
     for step in steps:
         _spread(tokens, sizes, step)
     if known.head is not None and informative:
@@ -108,8 +121,8 @@ def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> C
         ratios = choose_ratios(informative, added)
         tokens[known.head.length :] = [size.tokens * own for size, own in zip(added, ratios, strict=True)]
     _calibrate_reply(tokens, conversation, sizes, known.head)
-    environment = _calibrate_environment(tokens, sizes, first, ratio)
-    return CalibratedSizes(sizes, tokens, environment, ratio)
+    environment = _calibrate_environment(sizes, first, ratio)
+    return CalibratedSizes(sizes, tokens, environment, ratio, _list_untold(first, steps))
 
 
 def estimate_view(
@@ -133,7 +146,9 @@ def estimate_view(
             head.prompt_tokens + int(added + recalled), unsure + int(abs(recalled) * CALIBRATED_MARGIN)
         )
     total = calibrated.total(view)
-    return Estimate(int(total), unsure + int(total * STEPS_MARGIN))
+    # Usage has shown that prompt, but not how much of it this is.
+    left_out = calibrated.left_out(before, view)
+    return Estimate(int(total), unsure + int(max(total * STEPS_MARGIN, left_out * CALIBRATED_MARGIN)))
 
 
 def find_steps(sizes: Sizes, past: Sequence[Head], changed: Sequence[int] = ()) -> list[Step]:
@@ -158,17 +173,44 @@ def _has_any(positions: Sequence[int], start: int, end: int) -> bool:
 
 
 def find_first(
-    conversation: Conversation, sizes: Sizes, past: Sequence[Head], changed: Sequence[int] = ()
+    conversation: Conversation, sizes: Sizes, known: Known, changed: Sequence[int] = ()
 ) -> Step | None:
-    """The oldest response, to which everything was new; None if it had a pivot or batches already."""
-    if not past or past[0].pivot is not None or past[0].batches or past[0].recalls:
-        return None
-    end = past[0].length
-    if _has_any(changed, 0, end):
-        return None
-    raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, end)
-    positions = slice(0, end)
-    return Step(positions, past[0].prompt_tokens, Size(raw, _add_up(sizes, positions).chars))
+    """A response whose whole prompt is known: to the first one of a conversation everything was new.
+
+    Behind a restart memory has the newest responses alone. The smaller of two prompts tells most of the
+    environment: that of the oldest response, or of the oldest that was sent like the nearest one. None if
+    neither is known, or if the client has changed what it sent then.
+    """
+    found = [
+        _read_whole(conversation, sizes, head, view)
+        for head, view in _find_whole(known)
+        if not _has_any(changed, view.start, head.length)
+    ]
+    return min(found, key=lambda step: step.raw.tokens, default=None)
+
+
+def _find_whole(known: Known) -> Iterator[tuple[Head, View]]:
+    """Responses of which it is known with what they were sent."""
+    past = known.past
+    if past and past[0].pivot is None and not past[0].batches and not past[0].recalls:
+        yield past[0], View(None, {})
+    *_, oldest = (None, *takewhile(lambda head: is_sent_alike(head, past[-1]), reversed(past)))
+    if oldest is not None:
+        yield oldest, known.head_view
+
+
+def _read_whole(conversation: Conversation, sizes: Sizes, head: Head, view: View) -> Step:
+    raw = measure(view, conversation, sizes.messages, sizes.environment, head.length)
+    positions = slice(view.start, head.length)
+    return Step(positions, head.prompt_tokens, Size(raw, _add_up(sizes, positions).chars))
+
+
+def _list_untold(first: Step | None, steps: Sequence[Step]) -> list[int]:
+    """The positions of the first whole prompt that are in no step. The error of a small one is small."""
+    if first is None or first.raw.tokens < _MIN_STEP_TOKENS:
+        return []
+    told = {at for step in steps for at in range(step.positions.start, step.positions.stop)}
+    return [at for at in range(first.positions.start, first.positions.stop) if at not in told]
 
 
 def find_informative(steps: Sequence[Step]) -> list[Step]:
@@ -227,18 +269,20 @@ def _choose_whole_ratio(
     return ratio if is_plausible_ratio(ratio) else known.calibration.ratio
 
 
-def _calibrate_environment(tokens: list[float], sizes: Sizes, first: Step | None, ratio: float) -> float:
-    """The environment in true tokens. The usage of the first prompt is spread over it and the first messages,
-    unless most of that prompt is hidden from us.
+def _is_of_known_parts(first: Step, ratio: float) -> bool:
+    """Whether most of a whole prompt was in the request body."""
+    return is_plausible_ratio(first.ratio) and first.ratio <= _HIDDEN_RATIO * ratio
+
+
+def _calibrate_environment(sizes: Sizes, first: Step | None, ratio: float) -> float:
+    """The environment in true tokens. The usage of the first prompt is spread over it and what was sent with
+    it, unless most of that prompt is hidden from us.
     """
     if first is None:
         return sizes.environment * ratio
     if first.ratio > _HIDDEN_RATIO * ratio:
-        return first.true_tokens - sum(tokens[first.positions])
-    if not is_plausible_ratio(first.ratio):
-        return sizes.environment * ratio
-    _spread(tokens, sizes, first)
-    return sizes.environment * first.ratio
+        return first.true_tokens - (first.raw.tokens - sizes.environment) * ratio
+    return sizes.environment * (first.ratio if _is_of_known_parts(first, ratio) else ratio)
 
 
 def _spread(tokens: list[float], sizes: Sizes, step: Step) -> None:
