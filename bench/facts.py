@@ -21,7 +21,7 @@ from gateway.core.digest.render import make_digest
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.session.work_sections import FoldedHistory, append_lists, spell_out_lists
-from gateway.wire.formats.chat.text import parse_entry
+from gateway.wire.registry import CHAT
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 _PIECES: Final = 11
@@ -97,7 +97,7 @@ def load_session(name: str) -> list[TranscriptEntry] | None:
 
 def _read_session(path: Path) -> list[TranscriptEntry]:
     messages = json.loads(path.read_text("utf-8"))["messages"]
-    return [parse_entry(json.dumps(message).encode()) for message in messages]
+    return [CHAT.parse_entry(json.dumps(message).encode()) for message in messages]
 
 
 def _measure(session: Sequence[TranscriptEntry], fold: Fold) -> list[Survival]:

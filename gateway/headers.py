@@ -20,7 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway.settings import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS, UpstreamSettings, is_loopback
-from gateway.wire.formats.registry import guess_format
+from gateway.wire.registry import guess_format
 
 # Every header of the gateway's own stands here, except the label `x-gateway-session`, which
 # `core/history/purpose.py` lists with the labels of the clients.

@@ -17,7 +17,7 @@ from gateway.core.digest.names import find_names
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.session.work_sections import spell_out_lists
 from gateway.replay.runs import RequestRun
-from gateway.wire.formats.chat.text import parse_entry
+from gateway.wire.registry import CHAT
 
 _REPLIES: Final = 30
 # Shares of fewer names say nothing.
@@ -54,7 +54,7 @@ class _Sent:
 def measure_visible(workload: Workload, runs: Sequence[RequestRun], fold: Fold) -> list[Shares]:
     """At requests that are the same whatever the schedule: from where half of the window would be full."""
     said = [message for message in workload.messages if message["role"] != "system"]
-    entries = [parse_entry(json.dumps(message).encode()) for message in said]
+    entries = [CHAT.parse_entry(json.dumps(message).encode()) for message in said]
     opening = next((at for at, entry in enumerate(entries) if entry.role == "assistant"), len(entries))
     texts, names = list(map(_say, entries)), [_list_names(entry) for entry in entries]
     full = [at for at, run in enumerate(runs) if 2 * run.received > (run.hard or 0)]

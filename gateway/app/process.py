@@ -52,7 +52,7 @@ from gateway.store.timed import time_stores
 from gateway.tenants.budget import SummaryBudget
 from gateway.tenants.ledger import Ledger
 from gateway.tenants.quota import QuotaGate
-from gateway.wire.structure import BodyBounds
+from gateway.wire.body import BodyBounds
 
 if TYPE_CHECKING:
     from gateway.traces import Tracer

@@ -13,13 +13,7 @@ from typing import Final, NamedTuple
 
 from gateway.bounds.lanes import Lanes
 from gateway.compaction.summary_client import CallTimedOut, PromptRefused
-from gateway.compaction.summary_prompt import (
-    NO_LIMIT,
-    FittedCall,
-    make_call,
-    make_instruction,
-    read_entries,
-)
+from gateway.compaction.summary_prompt import NO_LIMIT, FittedCall, make_call, make_instruction, read_entries
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import make_active_plan
@@ -33,7 +27,7 @@ from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.outgoing.call_maker import CallMaker
 from gateway.planning.message_sizes import Sizer
 from gateway.state import State
-from gateway.wire.riding import RidingRequest
+from gateway.wire.format import RidingRequest
 
 log = logging.getLogger("gateway.riding")
 

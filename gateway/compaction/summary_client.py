@@ -27,9 +27,9 @@ from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import UpstreamSettings
 from gateway.wire.content_encoding import DecodeError, decode_body
-from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
-from gateway.wire.response.summary_reply import SummaryReader
-from gateway.wire.wire_format import SummaryRequest, WireFormat
+from gateway.wire.format import Format, SummaryRequest
+from gateway.wire.reader import SummaryReader
+from gateway.wire.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
 
 log = logging.getLogger("gateway.summary_models")
 
@@ -47,7 +47,7 @@ class SummaryCall:
     """What to ask, and where. The URL's query may hold secrets of the upstream's settings."""
 
     upstream: UpstreamSettings
-    format: WireFormat
+    format: Format
     url: str = field(repr=False)
     headers: Sequence[tuple[str, str]] = field(repr=False)
     request: SummaryRequest
@@ -106,7 +106,7 @@ class SummaryClient:
         async with self._client.stream(sent, call.timeout_seconds) as response:
             if response.status != 200:
                 raise await _read_failure(response, call.request.model)
-            reader = SummaryReader(call.format.find_reply_part, *_describe(response))
+            reader = SummaryReader(*_describe(response))
             # Not decoded by the library, which has no bound for what a few bytes decode to.
             async for chunk in response.content.iter_any():
                 reader.feed(chunk)

@@ -38,8 +38,8 @@ from gateway.limits.book import LimitsBook, ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.wire_format import SummaryRequest, WireFormat
+from gateway.wire.format import Format, SummaryRequest
+from gateway.wire.registry import FORMATS
 
 # The system prompt and the chat template around the parts take about this many raw tokens.
 _FRAME_TOKENS: Final = 200
@@ -292,7 +292,7 @@ def _list_attempts(
     return [*attempts, *find_chunk_attempts(history, room_tokens, calls)] if calls else attempts
 
 
-def _choose_format(turn: Turn, upstream: UpstreamSettings) -> WireFormat:
+def _choose_format(turn: Turn, upstream: UpstreamSettings) -> Format:
     """The conversation's own format if the upstream supports it."""
     own = turn.received.format
     supported = [wire_format for wire_format in FORMATS.values() if wire_format.name in upstream.formats]
@@ -301,7 +301,7 @@ def _choose_format(turn: Turn, upstream: UpstreamSettings) -> WireFormat:
 
 
 def _choose_headers(
-    turn: Turn, upstream: UpstreamSettings, wire_format: WireFormat
+    turn: Turn, upstream: UpstreamSettings, wire_format: Format
 ) -> tuple[tuple[str, str], ...]:
     """Another upstream gets no header of the client, only what its API requires of every request."""
     is_own = upstream.name == turn.upstream.name

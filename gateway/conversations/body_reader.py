@@ -6,7 +6,7 @@ Much new material is read in a thread.
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
 
 
 class BodyReader:
@@ -21,7 +21,7 @@ class BodyReader:
         self._stored.clear()
 
     async def read(
-        self, owner: str, wire_format: WireFormat, data: bytes, upstream: str
+        self, owner: str, wire_format: Format, data: bytes, upstream: str
     ) -> tuple[Received, ResponseRecorder | None]:
         """Raises Unreadable, and BeyondBounds for a body that holds more than is read.
 

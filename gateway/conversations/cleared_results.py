@@ -36,7 +36,7 @@ from gateway.core.history.pivot import Pivot
 from gateway.logs.fields import name_fields
 from gateway.state import State
 from gateway.store.interface import StoreError, Unknown
-from gateway.wire.wire_format import parse_split_fingerprint
+from gateway.wire.format import parse_split_fingerprint
 
 log = logging.getLogger("gateway.compactor")
 

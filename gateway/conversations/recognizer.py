@@ -17,10 +17,17 @@ from gateway.core.history.conversation import Conversation, begin_conversation, 
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.lru import Lru, weigh_texts
-from gateway.wire.body import Slice
-from gateway.wire.request import RequestBody, find_added, message_key, parse_added
-from gateway.wire.structure import UNBOUNDED, BodyBounds, check_depth
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.body import (
+    UNBOUNDED,
+    BodyBounds,
+    RequestBody,
+    Slice,
+    check_depth,
+    find_added,
+    message_key,
+    parse_added,
+)
+from gateway.wire.format import Format
 
 # Bodies are found again by the 64 bytes before a power of two. Bodies that begin alike agree in all of them.
 _ANCHOR_BYTES: Final = 64
@@ -47,7 +54,7 @@ class Received(msgspec.Struct, frozen=True):
 
     # The id of the tenant, under which all state is kept.
     owner: str
-    format: WireFormat
+    format: Format
     body: RequestBody
     conversation: Conversation
     # Memory that the facts of its messages take.
@@ -80,7 +87,7 @@ class _Match(msgspec.Struct, frozen=True):
 class _New(msgspec.Struct, frozen=True):
     """A body, and what has to be read of it."""
 
-    format: WireFormat
+    format: Format
     data: bytes
     match: _Match | None
     # Where the messages are that the match does not have; None if the body has to be read as a whole.
@@ -140,13 +147,13 @@ class Recognizer:
         self._facts.clear()
         self._anchors.clear()
 
-    def recognize(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
+    def recognize(self, owner: str, wire_format: Format, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format, BeyondBounds for one that is too much."""
         match = self._find(owner, wire_format.name, data)
         what = _New(wire_format, data, match, _find_added(match, data))
         return self._finish(match, _read(owner, what, self._facts.get, self._bounds))
 
-    async def recognize_in(self, lanes: Lanes, owner: str, wire_format: WireFormat, data: bytes) -> Received:
+    async def recognize_in(self, lanes: Lanes, owner: str, wire_format: Format, data: bytes) -> Received:
         """The same. Reads in a thread if there is much to read."""
         match = self._find(owner, wire_format.name, data)
         what = _New(wire_format, data, match, _find_added(match, data))
@@ -329,7 +336,7 @@ def _parse_added(before: Received, shared: int, what: _New, bounds: BodyBounds) 
 
 
 def _read_messages(
-    owner: str, wire_format: WireFormat, body: RequestBody, start: int, find: FindMessage, bounds: BodyBounds
+    owner: str, wire_format: Format, body: RequestBody, start: int, find: FindMessage, bounds: BodyBounds
 ) -> list[Message]:
     """The messages from a position on. find: may know one of them by its key."""
     data, parse = body.data, wire_format.parse_message

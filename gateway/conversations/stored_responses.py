@@ -18,8 +18,8 @@ from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.named_turns import NamedTurn, NamedTurns
+from gateway.wire.references import NamedHistory, ResponseCollector, StoredHistory
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import NamedHistory, ResponseCollector, StoredHistory
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from aiohttp import hdrs
 
 from gateway.settings import UpstreamSettings
-from gateway.wire.formats.registry import without_version
+from gateway.wire.registry import without_version
 
 # Method and path behind an optional /v1, as in the settings: what runs a model, counts for it or names it,
 # and nothing that lists, reads, changes or deletes what a caller stored.

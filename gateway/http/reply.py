@@ -22,9 +22,8 @@ from gateway.headers import CONTENT_LENGTH, ResponseHead, make_fields
 from gateway.http.answered import Answered
 from gateway.http.request import Request
 from gateway.settings import Keepalive
-from gateway.wire.formats.chat import CHAT
-from gateway.wire.formats.registry import render_error
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
+from gateway.wire.registry import CHAT, render_error
 
 T = TypeVar("T")
 
@@ -54,7 +53,7 @@ class Reply:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._format = CHAT
+        self._format: Format = CHAT
         self._is_streaming = False
         self._head = b""
         self._is_bodiless = False
@@ -65,7 +64,7 @@ class Reply:
         self.keeps_alive = False
         self.answered = Answered()
 
-    def set_format(self, wire_format: WireFormat, *, is_streaming: bool) -> None:
+    def set_format(self, wire_format: Format, *, is_streaming: bool) -> None:
         """Both are known once the body has been read."""
         self._format = wire_format
         self._is_streaming = is_streaming

@@ -18,7 +18,7 @@ from gateway.core.errors import RequestRefused
 from gateway.headers import Identity, read_identity
 from gateway.settings import Settings, UpstreamSettings, list_reached, name_provider
 from gateway.tenants import Tenant, make_tenant_id
-from gateway.wire.formats.registry import guess_format, without_version
+from gateway.wire.registry import guess_format, without_version
 
 _OPENAI, _ANTHROPIC = "api.openai.com", "api.anthropic.com"
 # How keys begin. Other providers' keys begin with `sk-`, too.

@@ -9,8 +9,8 @@ from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.originals.removed import Origin
 from gateway.wire.body import JSON_ERRORS
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
+from gateway.wire.registry import FORMATS
 
 # A message may have 64 MB. What is behind this many characters is not searched.
 _MOST_CHARS: Final = 4_000_000
@@ -61,7 +61,7 @@ def join_texts(parts: Sequence[tuple[int, str]]) -> str:
     return "".join(text)
 
 
-def _guess(raw: bytes) -> list[WireFormat]:
+def _guess(raw: bytes) -> list[Format]:
     """Formats that lists of earlier versions do not name, the likeliest first."""
     if b'"tool_use' in raw or b'"tool_result"' in raw:
         order = ("messages", "chat", "responses")

@@ -15,7 +15,7 @@ from gateway.core.history.view import View
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_recall_edits, make_view_edits
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
 
 _WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 300
 
@@ -88,7 +88,7 @@ class Rewriter:
                     rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
         return rendered
 
-    def _render_pivot(self, wire_format: WireFormat, pivot: Pivot, next_role: str) -> bytes:
+    def _render_pivot(self, wire_format: Format, pivot: Pivot, next_role: str) -> bytes:
         key = (pivot.key, pivot.created_seconds, pivot.version, next_role, pivot.question)
         return self._find_or_render(key, lambda: wire_format.render_summary(pivot, next_role))
 

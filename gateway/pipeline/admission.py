@@ -28,8 +28,9 @@ from gateway.http.target import Upstreams, make_url
 from gateway.lru import Lru
 from gateway.settings import Settings, UpstreamSettings, is_loopback
 from gateway.tenants import Tenancy, Tenant
-from gateway.wire.formats.registry import find_counted_format, find_format, find_stored_history
-from gateway.wire.wire_format import StoredHistory, WireFormat
+from gateway.wire.format import Format
+from gateway.wire.references import StoredHistory
+from gateway.wire.registry import find_counted_format, find_format, find_stored_history
 
 # Routes hold callers' keys, as open requests do. So they stay in memory, and only a few are kept.
 _ROUTES_BYTES: Final = 2 << 20
@@ -57,7 +58,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     # The headers as received.
     raw_headers: RawHeaders
     # The format of the body, by the path; None if the request is only relayed.
-    format: WireFormat | None
+    format: Format | None
     # The client's name for its session; a label, never a key.
     session: str | None
     # Whether the headers name a sub-agent.

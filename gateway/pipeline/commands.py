@@ -22,7 +22,7 @@ from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.http.reply import Reply
 from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
-from gateway.wire.wire_format import LocalResponse
+from gateway.wire.format import LocalResponse
 
 # The id is taken from the chain, so a request that is sent again gets the same response id.
 _ID_DIGITS: Final = 24

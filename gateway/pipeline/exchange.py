@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.http.client import UpstreamCall
 from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
-from gateway.wire.response.reader import Reading
+from gateway.wire.reader import Reading
 from gateway.wire.sse import SseEvent
 
 

@@ -17,7 +17,7 @@ from gateway.http.request import RequestHead
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.logs.fields import name_fields
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.wire.formats.registry import without_version
+from gateway.wire.registry import without_version
 
 log = logging.getLogger("gateway.requests")
 

@@ -21,9 +21,9 @@ from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.state.owned_names import OwnedNames
 from gateway.store.interface import Unknown
+from gateway.wire.body import BodyBounds
+from gateway.wire.references import StoredHistory
 from gateway.wire.sse import SseEvent
-from gateway.wire.structure import BodyBounds
-from gateway.wire.wire_format import StoredHistory
 
 # Larger bodies are read in a thread.
 _INLINE_BYTES: Final = 64 * 1024

@@ -15,8 +15,8 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.headers import ResponseHead
 from gateway.http.client import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
-from gateway.wire.response.refusal import parse_refusal
-from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict
+from gateway.wire.reader import PENDING, Refused, StreamStart, Verdict
+from gateway.wire.refusal import parse_refusal
 
 # An error may quote the whole prompt.
 _MAX_ERROR_BYTES: Final = 1 << 20

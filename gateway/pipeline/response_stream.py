@@ -17,8 +17,8 @@ from gateway.http.client import UpstreamResponse
 from gateway.http.reply import Reply
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
-from gateway.wire.response.reader import ResponseReader
-from gateway.wire.response.usage_chunk import UsageChunkFilter
+from gateway.wire.reader import ResponseReader
+from gateway.wire.sse import UsageChunkFilter
 
 log = logging.getLogger("gateway.proxy")
 

@@ -31,7 +31,7 @@ from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.pipeline.relay import Relay
 from gateway.planning.learning import Learner
 from gateway.reporting.reporter import Reporter
-from gateway.wire.response.facts import is_window_exceeded
+from gateway.wire.reading import is_window_exceeded
 
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
 _NEAR: Final = 0.5

@@ -23,8 +23,8 @@ from gateway.pipeline.exchange import Outcome
 from gateway.pipeline.name_guard import NameGuard, chain
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.turns import TurnBuilder
+from gateway.wire.references import StoredHistory, UsedNames
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import StoredHistory, UsedNames
 
 log = logging.getLogger("gateway.proxy")
 

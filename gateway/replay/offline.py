@@ -21,7 +21,7 @@ from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.replay.prefix_cache import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
 from gateway.tenants import Tenant
-from gateway.wire.response.reader import Reading
+from gateway.wire.reader import Reading
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -37,7 +37,7 @@ from gateway.replay.runs import CompactionRun, Played, RequestRun, SummaryCallRu
 from gateway.reporting.events import CompactionFailed, Event, Pruned, SessionCompacted, Subscription
 from gateway.settings import Settings
 from gateway.wire.body import JSON_ERRORS
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
 
 # Headers that would make other tenants of requests of one recording.
 _CREDENTIALS: Final = frozenset(
@@ -245,7 +245,7 @@ def _make_run(turn: Turn, plan: Plan, measured: Measured) -> RequestRun:
     )
 
 
-def _count_reply(wire_format: WireFormat, counter: TextCounter, raw: bytes) -> int:
+def _count_reply(wire_format: Format, counter: TextCounter, raw: bytes) -> int:
     """Tokens of a message or an item of a reply; 0 if it is not understood."""
     try:
         return take_all_steps(measure_message(wire_format.parse_entry, counter, raw)).tokens

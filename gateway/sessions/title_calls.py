@@ -86,9 +86,7 @@ class TitleCalls:
 
 def watch_title_call(turn: Turn, on_reply: Callable[[TitleReply], None]) -> Turn:
     """The turn; on_reply is called once its response is whole."""
-    listener = TitleListener(
-        turn.received.format.find_reply_part, lambda text: on_reply(TitleReply(turn, text))
-    )
+    listener = TitleListener(lambda text: on_reply(TitleReply(turn, text)))
     before = turn.on_event
     if before is None:
         return replace(turn, on_event=listener.note)

@@ -11,9 +11,8 @@ from typing import Final
 
 from gateway.core.compaction.summary import strip_thinking
 from gateway.core.session.titles import LONGEST_TITLE_CHARS, make_title, parse_title_reply
-from gateway.wire.response.facts import ResponseFacts
+from gateway.wire.reading import ResponseFacts, read_piece
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import JsonObject, ReplyPart
 
 # A short message, such as a greeting, begins many conversations, so it proves nothing.
 _SHORTEST_PROOF_CHARS: Final = 12
@@ -97,13 +96,9 @@ def _shorten(text: str) -> str:
 
 
 class TitleListener:
-    """Collects the reply to a title call, and tells it once it is whole.
+    """Collects the reply to a title call, and tells it once it is whole."""
 
-    find_part: the wire format's `find_reply_part`.
-    """
-
-    def __init__(self, find_part: Callable[[JsonObject], ReplyPart], on_reply: Callable[[str], None]) -> None:
-        self._find_part = find_part
+    def __init__(self, on_reply: Callable[[str], None]) -> None:
         self._on_reply = on_reply
         self._facts = ResponseFacts()
         self._texts: list[str] = []
@@ -114,7 +109,7 @@ class TitleListener:
         if self._is_over:
             return
         for document in self._facts.note(event):
-            part = self._find_part(document)
+            part = read_piece(document)
             # Some servers repeat the whole message after its deltas.
             if part.text and not (part.is_whole and self._texts):
                 self._texts.append(part.text[:_MOST_REPLY_CHARS])

@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot, list_turns
 from gateway.core.history.view import View
-from gateway.wire.request import RequestBody
+from gateway.wire.body import RequestBody
 
 # What became of a received message. gone: the client no longer sends it, and it is known from before.
 Fate = Literal["sent", "folded", "cleared", "shortened", "gone"]
@@ -98,7 +98,7 @@ class ArraySource:
     """Of which request, and how it was sent.
 
     render_shortened: the bytes of a message that the view shortens, by its position. render_summary: as in
-    WireFormat. recalled: messages that are inserted before others, by the positions of these; JSON values
+    Format. recalled: messages that are inserted before others, by the positions of these; JSON values
     separated by commas.
     """
 

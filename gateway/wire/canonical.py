@@ -1,20 +1,20 @@
 """The canonical form of a message: two spellings of the same content have the same form.
 
 Real clients add, move or drop some fields between two requests of one conversation; those are left out
-(docs/design.md, Identity). State on disk is found by hashes of this form: it must never change.
+(docs/design.md, CanonicalForm). State on disk is found by hashes of this form: it must never change.
 """
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.history.tagged_blocks import without_blocks
-from gateway.wire.structure import UNBOUNDED, check_values
+from gateway.wire.body import UNBOUNDED, check_values
 
 # Clients insert, move and strip blocks with exactly these tags.
 _EPHEMERAL = re.compile(
@@ -24,7 +24,25 @@ _EPHEMERAL = re.compile(
 _ARGUMENTS: Final = replace(UNBOUNDED, values=1_000_000)
 # A field with one of these values is the same as no field.
 EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
+# No word is this long.
+_BLOB_CHARACTERS: Final = 1_024
 _IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", "logprobs"})
+
+# The canonical form of a message: tagged values, and how each is written.
+CanonicalForm = list[tuple[bytes, Callable[[Any], bytes], object]]
+
+
+def fingerprint_form(form: CanonicalForm) -> bytes:
+    """SHA-256 over tagged, length-prefixed values: different forms never have the same encoding."""
+    pieces = []
+    for tag, encode, value in form:
+        # Nearly all values are texts.
+        if encode is encode_value and isinstance(value, str):
+            written = value.encode("utf-8", "surrogatepass")
+        else:
+            written = encode(value)
+        pieces.append(b"%b:%d:%b" % (tag, len(written), written))
+    return hashlib.sha256(b"".join(pieces)).digest()
 
 
 def canonical_json(value: object) -> bytes:
@@ -44,16 +62,18 @@ def encode_value(value: object) -> bytes:
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
 
 
-def list_extra_fields(message: Mapping[str, object], ignored: Collection[str]) -> list[tuple[bytes, bytes]]:
+def list_extra_fields(message: Mapping[str, object], ignored: Collection[str]) -> CanonicalForm:
     """The fields that are not ignored and not empty. They may matter."""
     extra = message.keys() - ignored
     if not extra:
         return []
     return [
-        (b"field", encode_value(key) + b"=" + canonical_json(message[key]))
-        for key in sorted(extra)
-        if message[key] not in EMPTY
+        (b"field", _encode_field, (key, message[key])) for key in sorted(extra) if message[key] not in EMPTY
     ]
+
+
+def _encode_field(field: tuple[str, object]) -> bytes:
+    return encode_value(field[0]) + b"=" + canonical_json(field[1])
 
 
 def canonical_arguments(arguments: object) -> bytes:
@@ -83,16 +103,16 @@ def canonical_part(part: dict[str, object]) -> bytes:
     return encoded if len(encoded) <= 256 else hashlib.sha256(encoded).digest()
 
 
-class Content(NamedTuple):
+class ContentParts(NamedTuple):
     texts: list[str]
     # The parts that are not text.
     others: list[dict[str, object]]
 
 
-def flatten_content(content: object) -> Content:
+def flatten_content(content: object) -> ContentParts:
     """The texts and the other parts of a `content` value, which is a string, null or a list of parts."""
     if isinstance(content, str):
-        return Content([content], [])
+        return ContentParts([content], [])
     texts: list[str] = []
     others: list[dict[str, object]] = []
     for part in _iter_parts(content):
@@ -101,7 +121,7 @@ def flatten_content(content: object) -> Content:
             texts.append(text)
         else:
             others.append(part)
-    return Content(texts, others)
+    return ContentParts(texts, others)
 
 
 def _iter_parts(content: object) -> Iterable[dict[str, object]]:
@@ -114,3 +134,24 @@ def _iter_parts(content: object) -> Iterable[dict[str, object]]:
             yield {"type": "text", "text": part}
         else:
             yield {"type": "unknown", "value": part}
+
+
+def iter_words(value: object) -> Iterator[str]:
+    """The strings in a JSON value, in order, except those that are base64."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            if not _is_blob(value):
+                yield value
+        elif isinstance(value, dict):
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))
+
+
+def _is_blob(text: str) -> bool:
+    if text.startswith("data:"):
+        return True
+    start = text[:_BLOB_CHARACTERS]
+    return len(start) == _BLOB_CHARACTERS and start.isascii() and not any(map(str.isspace, start))

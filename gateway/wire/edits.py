@@ -1,5 +1,9 @@
-"""The edits that turn a received body into the one that is sent on. Every other byte stays where it is."""
+"""The edits that turn a received body into the one that is sent on. Every other byte stays where it is.
 
+Also texts with halves of surrogate pairs, which models send when a piece of text ends inside an emoji.
+"""
+
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -9,8 +13,7 @@ from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.recall import Recall
 from gateway.core.history.view import View
-from gateway.wire.body import JSON_ERRORS
-from gateway.wire.request import RequestBody
+from gateway.wire.body import JSON_ERRORS, RequestBody
 
 _INCLUDE_USAGE: Final = b'{"include_usage":true}'
 
@@ -56,7 +59,7 @@ def make_view_edits(
 ) -> list[Edit]:
     """Edits for the pivot and the marks of a view.
 
-    rendered: the marked messages by position, as they are to be sent. render_summary: as in WireFormat.
+    rendered: the marked messages by position, as they are to be sent. render_summary: as in Format.
     """
     skip = len(conversation.leading)
     pivot, edits = view.pivot, []
@@ -118,3 +121,20 @@ def _with_usage(options: bytes) -> bytes:
         # It was false: only this field changes, the others keep their raw bytes.
         return msgspec.json.encode({**fields, "include_usage": True})
     return _INCLUDE_USAGE[:-1] + (b"," if fields else b"") + options.lstrip()[1:]
+
+
+def encode_json(value: object) -> bytes:
+    """Halves of surrogate pairs are escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
+
+
+def join_halves(text: str) -> str:
+    """Two halves that follow each other become their character; a single one is replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

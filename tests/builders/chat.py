@@ -20,7 +20,7 @@ from gateway.headers import UpstreamHead
 from gateway.outgoing.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
-from gateway.wire.formats.chat import CHAT
+from gateway.wire.registry import CHAT
 from tests.decisions.builders import JSON, batches, pivots
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.registry import MESSAGES
 from tests.decisions.builders import render_message, texts
 from tests.toy.seal import sign
 

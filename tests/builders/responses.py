@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.registry import RESPONSES
 from tests.decisions.builders import render_message, texts
 
 JSON = dict[str, Any]

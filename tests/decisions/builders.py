@@ -32,9 +32,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Pruning
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from gateway.wire.formats.chat import CHAT
-from gateway.wire.request import RequestBody
-from gateway.wire.structure import UNBOUNDED
+from gateway.wire.body import UNBOUNDED, RequestBody
+from gateway.wire.registry import CHAT
 
 JSON = dict[str, Any]
 PLACEHOLDER = "[Old tool result content cleared]"

@@ -29,8 +29,8 @@ from gateway.settings import load_settings
 from gateway.state import State
 from gateway.store.blobs import make_blobs
 from gateway.store.interface import Store
-from gateway.wire.formats.chat import CHAT
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
+from gateway.wire.registry import CHAT
 from tests.builders.chat import make_turn
 from tests.builders.state import make_state, make_store
 from tests.decisions.builders import WINDOW_16K, make_head, render, talk
@@ -78,7 +78,7 @@ async def planning_parts(store: Store | None = None) -> AsyncIterator[Parts]:
     lanes.close()
 
 
-def receive_body(data: bytes, wire_format: WireFormat = CHAT) -> Received:
+def receive_body(data: bytes, wire_format: Format = CHAT) -> Received:
     return Recognizer(1 << 24, 1 << 24, 8).recognize("t", wire_format, data)
 
 

@@ -9,8 +9,7 @@ from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.history.view import CLEARED_TOKENS, Size
 from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
 from gateway.planning.tokenizer import Tokenizer, count_by_length
-from gateway.wire.formats.chat.text import parse_entry
-from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.registry import CHAT, MESSAGES
 from tests.decisions.builders import JSON, render, render_message
 from tests.decisions.parts import receive_body
 
@@ -43,13 +42,13 @@ def test_a_picture_costs_the_same_whatever_its_bytes(length: int) -> None:
     url = "data:image/png;base64," + "A" * length
     parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
     raw = render_message({"role": "user", "content": parts})
-    assert _measure(parse_entry, raw).tokens == 4 + len("Look.") + 1_000
+    assert _measure(CHAT.parse_entry, raw).tokens == 4 + len("Look.") + 1_000
 
 
 def test_a_call_counts_its_name_its_arguments_and_a_frame() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
-    assert _measure(parse_entry, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
+    assert _measure(CHAT.parse_entry, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
 
 
 def test_beside_results_other_texts_are_kept_and_placeholders_are_counted() -> None:
@@ -65,7 +64,7 @@ def test_beside_results_other_texts_are_kept_and_placeholders_are_counted() -> N
 def test_reasoning_is_counted_although_it_is_never_quoted() -> None:
     said = {"role": "assistant", "content": "Done.", "reasoning_content": "I think. " * 10}
     raw = render_message(said)
-    assert _measure(parse_entry, raw).tokens == 4 + len("Done.") + len("I think. " * 10)
+    assert _measure(CHAT.parse_entry, raw).tokens == 4 + len("Done.") + len("I think. " * 10)
 
 
 class RecordingCounter:
@@ -83,7 +82,7 @@ class RecordingCounter:
 def test_a_text_that_fits_a_window_is_counted_whole_in_pieces(length: int) -> None:
     counter = RecordingCounter()
     raw = render_message({"role": "user", "content": "z" * length})
-    assert _measure(parse_entry, raw, counter.count).tokens == 4 + length
+    assert _measure(CHAT.parse_entry, raw, counter.count).tokens == 4 + length
     assert sum(counter.lengths) == length
     assert max(counter.lengths) <= 65_536
 
@@ -92,7 +91,7 @@ def test_a_text_that_fits_a_window_is_counted_whole_in_pieces(length: int) -> No
 def test_of_a_longer_text_a_bounded_part_stands_for_the_rest(length: int) -> None:
     counter = RecordingCounter()
     raw = render_message({"role": "user", "content": "z" * length})
-    assert _measure(parse_entry, raw, counter.count).tokens == 4 + length
+    assert _measure(CHAT.parse_entry, raw, counter.count).tokens == 4 + length
     assert sum(counter.lengths) <= 64 * 65_536
     assert max(counter.lengths) <= 65_536
 

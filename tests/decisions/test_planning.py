@@ -20,7 +20,7 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.reporting.events import Overflowed
-from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.registry import RESPONSES
 from tests.builders.chat import make_plan
 from tests.decisions.builders import JSON, WINDOW_16K, make_batch, make_pivot, render, talk
 from tests.decisions.parts import SUMMARIZING, Parts, head_of, planning_parts, receive, receive_body, turn_of

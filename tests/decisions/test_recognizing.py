@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import Unreadable
-from gateway.wire.formats.chat import CHAT
-from gateway.wire.formats.messages import MESSAGES
-from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.registry import CHAT, MESSAGES, RESPONSES
 from tests.builders import messages as messages_conversations
 from tests.builders import responses
 from tests.builders.chat import read

@@ -22,7 +22,7 @@ from gateway.core.session.work_sections import (
     merge_work,
     spell_out_lists,
 )
-from gateway.wire.formats.chat.text import parse_entry
+from gateway.wire.registry import CHAT
 from tests.shared_data import SHARED, requires_shared
 
 _Step = tuple[Message, TranscriptEntry]
@@ -126,7 +126,7 @@ def _read_of_recorded_sessions(path: Path) -> SessionWork:
         message = Message(
             role=_ROLES[raw["role"]], key=b"", fingerprint=b"", size_bytes=0, calls=calls, results=results
         )
-        reader.feed(position, message, parse_entry(json.dumps(raw).encode()))
+        reader.feed(position, message, CHAT.parse_entry(json.dumps(raw).encode()))
     return reader.work()
 
 

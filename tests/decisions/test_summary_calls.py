@@ -20,7 +20,7 @@ from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
 from gateway.settings import UpstreamSettings
-from gateway.wire.wire_format import SummaryRequest
+from gateway.wire.format import SummaryRequest
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,

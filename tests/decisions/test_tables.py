@@ -33,8 +33,9 @@ from gateway.core.session.shown_files import parse_shown
 from gateway.core.session.titles import make_title, parse_title_reply
 from gateway.core.session.work import FileChange, SessionWork, list_touched_files
 from gateway.core.session.written_calls import find_written_calls
-from gateway.core.sizing.usage import Usage, find_timings, find_usage, merge_usage
+from gateway.core.sizing.usage import Usage
 from gateway.settings import load_settings
+from gateway.wire.usage import find_timings, find_usage, merge_usage
 
 Row = dict[str, Any]
 _TABLES = Path(__file__).parent.parent / "tables"

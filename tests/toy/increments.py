@@ -19,7 +19,7 @@ from gateway.core.policy import Estimator
 from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.planning.message_sizes import Sizer
-from gateway.wire.formats.chat import CHAT
+from gateway.wire.registry import CHAT
 from tests.shared_data import SHARED
 from tests.toy.agent import Message
 from tests.toy.counting import TokenCounter

@@ -12,7 +12,7 @@ import brotli
 import zstandard
 from hypothesis import strategies as st
 
-from gateway.wire.sse import MAX_EVENT_BYTES, BlockSplitter, SseEvent, parse_event
+from gateway.wire.sse import MAX_EVENT_BYTES, RawEvent, RawEventSplitter, SseEvent
 from tests.shared_data import SHARED
 
 USAGE_FLAGS = {"usage_chunk_empty_choices", "usage_chunk_with_choices", "usage_repeated", "x_groq_usage"}
@@ -67,9 +67,16 @@ def load_some_responses() -> list[RecordedResponse]:
 
 
 def parse_stream(*chunks: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[SseEvent]:
-    splitter = BlockSplitter(max_event_bytes)
-    blocks = [block for chunk in chunks for block in splitter.feed(chunk)] + splitter.finish()
-    return [event for event in map(parse_event, blocks) if event is not None]
+    return list_events(split(*chunks, max_event_bytes=max_event_bytes))
+
+
+def split(*chunks: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[RawEvent]:
+    splitter = RawEventSplitter(max_event_bytes)
+    return [found for chunk in chunks for found in splitter.feed(chunk)] + splitter.finish()
+
+
+def list_events(found: list[RawEvent]) -> list[SseEvent]:
+    return [each.event for each in found if each.event is not None]
 
 
 def cut(body: bytes, size: int) -> list[bytes]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.format import Format
+from gateway.wire.registry import FORMATS
 from tests.builders import messages, responses
 from tests.builders.chat import read
 from tests.decisions import builders as chat
@@ -35,7 +35,7 @@ LONG = "line of a log; " * 60
 class Shape:
     """array: the key of the messages."""
 
-    wire: WireFormat
+    wire: Format
     array: str
     bodies: Callable[..., st.SearchStrategy[bytes]]
     conversations: Callable[..., st.SearchStrategy[list[JSON]]]

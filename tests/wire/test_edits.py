@@ -15,11 +15,10 @@ from gateway.core.history.pivot import Mark, find_eligible_pivots
 from gateway.core.history.recall import FoundExchange
 from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow
-from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit
-from gateway.wire.formats.chat.request import parse_body
-from gateway.wire.raw_json import encode_json
-from gateway.wire.response.usage_chunk import UsageChunkFilter
-from gateway.wire.structure import UNBOUNDED
+from gateway.wire.body import UNBOUNDED
+from gateway.wire.edits import Edit, apply_edits, encode_json, make_output_edit, make_usage_edit
+from gateway.wire.registry import CHAT
+from gateway.wire.sse import UsageChunkFilter
 from tests.builders.chat import make_plan, make_turn, rewrite
 from tests.builders.messages import text_block
 from tests.builders.trimmed import continue_trimmed, say
@@ -119,7 +118,7 @@ _TALK: list[JSON] = [
     ],
 )
 def test_usage_is_requested_and_no_other_byte_changes(before: bytes, after: bytes) -> None:
-    assert apply_edits(before, [make_usage_edit(parse_body(before))]) == after
+    assert apply_edits(before, [make_usage_edit(CHAT.parse_body(before))]) == after
 
 
 @in_each_format

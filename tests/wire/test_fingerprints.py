@@ -24,15 +24,15 @@ from gateway.core.history.cleared_results import (
     with_result_hashes,
 )
 from gateway.core.history.message import hash_beginning
+from gateway.wire.body import message_key
 from gateway.wire.canonical import (
     canonical_arguments,
     canonical_part,
     flatten_content,
     without_ephemeral_blocks,
 )
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.request import message_key
-from gateway.wire.wire_format import WireFormat, parse_split_fingerprint
+from gateway.wire.format import Format, parse_split_fingerprint
+from gateway.wire.registry import FORMATS
 from tests.builders.chat import read
 from tests.builders.messages import (
     IMAGE,
@@ -57,7 +57,7 @@ _FINGERPRINTS = Path(__file__).parent / "fingerprints"
 
 
 @pytest.mark.parametrize("wire_format", FORMATS.values(), ids=FORMATS)
-def test_fingerprints_stay_what_they_were_when_they_were_stored(wire_format: WireFormat) -> None:
+def test_fingerprints_stay_what_they_were_when_they_were_stored(wire_format: Format) -> None:
     """State on disk is found by these values: if one of them changes, stored conversations are lost."""
     body = (_FINGERPRINTS / f"{wire_format.name}.request.json").read_bytes()
     expected = json.loads((_FINGERPRINTS / f"{wire_format.name}.expected.json").read_text("utf-8"))

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
+from gateway.core.history.cleared_results import SplitFingerprint
 from gateway.core.history.conversation import is_boundary
 from gateway.core.history.message import Call, Message
 from gateway.core.history.transcript import TranscriptEntry as Entry
 from gateway.core.history.transcript import list_entries, render_transcript
-from gateway.wire.attachments import iter_words
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.structure import UNBOUNDED
+from gateway.wire.body import UNBOUNDED
+from gateway.wire.canonical import iter_words
+from gateway.wire.format import parse_split_fingerprint
+from gateway.wire.registry import FORMATS
 from tests.builders.messages import (
     IMAGE,
     MARK,
@@ -274,7 +276,7 @@ _ENTRIES_IN_CHAT: list[tuple[JSON, Entry]] = [
         Entry("assistant", "", (("f", "x"),), 0),
     ),
     (calls({"type": None, "function": {"name": "f"}}), Entry("assistant", "", (("f", ""),), 0)),
-    (calls({"type": "new"}, 7), Entry("assistant", "", (("", ""),), 0)),
+    (calls({"type": "new"}), Entry("assistant", "", (("", ""),), 0)),
     (
         {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
         Entry("assistant", "", (("f", "{}"),), 0),
@@ -425,47 +427,28 @@ def test_base64_is_not_a_word(text: str) -> None:
     assert list(iter_words([text])) == []
 
 
-def split(name: str, message: object) -> tuple[JSON, tuple[object, ...]]:
-    found = FORMATS[name].split_results(json.dumps(message).encode())
-    return json.loads(found.frame), found.contents
+def split(name: str, message: object) -> SplitFingerprint:
+    raw = json.dumps(message).encode()
+    found = parse_split_fingerprint(FORMATS[name], FORMATS[name].parse_message(raw, b""), raw)
+    assert found is not None
+    return found
 
 
 _PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
-_SHELL = [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
 
 
 @pytest.mark.parametrize("content", ["a", "", None, 7, _PARTS])
-def test_results_are_split_off_and_the_rest_is_kept(content: Any) -> None:
-    message = {"role": "tool", "content": content, "tool_call_id": "a", "x-unknown": 1}
-    assert split("chat", message) == ({**message, "content": ""}, (content,))
-    item = {"type": "function_call_output", "call_id": "a", "output": content, "status": "completed"}
-    assert split("responses", item) == ({**item, "output": ""}, (content,))
-    web = {"type": "web_search_tool_result", "tool_use_id": "c", "content": [{"url": "x"}]}
-    blocks = [result("a", content, is_error=True), web, result("b", "b"), text_block("Go on.")]
-    kept = [{k: v for k, v in block.items() if k != "content" or block is web} for block in blocks]
-    assert split("messages", {"role": "user", "content": blocks, "n": 1}) == (
-        {"role": "user", "content": kept, "n": 1},
-        (content, "b"),
-    )
+def test_results_are_told_from_the_rest_of_a_message(content: Any) -> None:
+    def split_all(content: object) -> list[SplitFingerprint]:
+        blocks = [result("a", content, is_error=True), SERVER_RESULT, text_block("Go on.")]
+        chat = split("chat", {"role": "tool", "content": content, "tool_call_id": "a", "x-unknown": 1})
+        return [chat, split("responses", {**_OUTPUT, "output": content}), split("messages", user(*blocks))]
+
+    found, others = split_all(content), split_all("x")
+    assert [each.frame for each in found] == [each.frame for each in others]
+    assert {each.results for each in found} == {found[0].results} != {each.results for each in others}
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("messages", {"role": "user", "content": "text"}),
-        ("messages", {"role": "user", "content": [text_block("Go on.")]}),
-        ("responses", {"type": "computer_call_output", "output": {"type": "computer_screenshot"}}),
-        ("responses", {"type": "mcp_call", "id": "a", "output": "text"}),
-        ("responses", {"type": ["function_call_output"], "output": "a"}),
-    ],
-)
-def test_nothing_is_split_off_from_other_messages(name: str, message: JSON) -> None:
-    assert split(name, message) == (message, ())
-
-
-def test_what_is_left_of_a_split_message_keeps_its_bytes() -> None:
-    raw = b'{ "n": 1.10, "content": "a", "big": 123456789012345678901234 }'
-    assert (
-        FORMATS["chat"].split_results(raw).frame == b'{"n":1.10,"content":"","big":123456789012345678901234}'
-    )
-    assert FORMATS["chat"].split_results(b'{"role":"tool"}') == (b'{"role":"tool","content":""}', (None,))
+@pytest.mark.parametrize("item", [_SCREEN, {"type": "mcp_call", "id": "a", "output": "text"}])
+def test_an_output_that_no_client_clears_is_a_part_of_its_item(item: JSON) -> None:
+    assert split("responses", item) == SplitFingerprint(read_item(item).fingerprint)

@@ -9,15 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
-from gateway.wire.response.refusal import is_model_unknown, parse_event_refusal, parse_refusal
-from gateway.wire.response.stream_start import (
-    MAX_START_BYTES,
-    Refused,
-    Started,
-    StreamStart,
-    Undecided,
-    Verdict,
-)
+from gateway.wire.reader import MAX_START_BYTES, Refused, Started, StreamStart, Undecided, Verdict
+from gateway.wire.refusal import is_model_unknown, parse_event_refusal, parse_refusal
 from gateway.wire.sse import SseEvent
 from tests.shared_data import SHARED, requires_shared
 from tests.wire.recorded import cut, cut_anywhere, draw_cuts, load_responses

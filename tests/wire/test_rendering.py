@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Mark, Pivot
-from gateway.wire.formats.registry import FORMATS, find_format, render_error, without_version
-from gateway.wire.formats.responses.render import BLANK_SCREENSHOT
-from gateway.wire.response.reader import ResponseReader
-from gateway.wire.response.summary_reply import SummaryReader
-from gateway.wire.wire_format import LocalResponse
+from gateway.wire.format import LocalResponse, parse_split_fingerprint
+from gateway.wire.reader import ResponseReader, SummaryReader
+from gateway.wire.registry import FORMATS, find_format, render_error, without_version
+from gateway.wire.responses import BLANK_SCREENSHOT
 from tests.builders.chat import rewrite, rewrite_somehow
 from tests.builders.messages import IMAGE, MARK, result, text_block
 from tests.decisions.builders import PLACEHOLDER, QUESTION, RESUME, batches, make_pivot, pivots
@@ -47,9 +46,12 @@ def test_a_rewritten_body_is_valid_and_what_is_kept_keeps_its_bytes(
         if position not in marked:
             assert new == old
             continue
-        frames = [json.loads(b"[%s]" % shape.wire.split_results(raw).frame) for raw in (old, new)]
         if received.conversation.messages[position].results:
-            assert frames[0] == frames[1] or b"computer_call" in old
+            facts = [shape.wire.parse_message(raw, b"") for raw in (old, new)]
+            found = [
+                parse_split_fingerprint(shape.wire, *each) for each in zip(facts, (old, new), strict=True)
+            ]
+            assert found[0] and found[1] and (found[0].frame == found[1].frame or b"computer_call" in old)
     body = received.body
     tail = body.data[body.places[-1].end :]
     assert sent.startswith(body.data[: body.places[0].start]) and sent.endswith(tail)
@@ -278,7 +280,7 @@ def test_a_response_of_our_own_is_complete_and_cost_nothing(
     shape: Shape, text: str, is_streamed: bool
 ) -> None:
     data = answer(shape, text, is_streamed=is_streamed)
-    reader, summary = ResponseReader("", ""), SummaryReader(shape.wire.find_reply_part, "", "")
+    reader, summary = ResponseReader("", ""), SummaryReader("", "")
     reader.feed(data)
     summary.feed(data)
     reading, read = reader.finish(), summary.finish()

@@ -11,8 +11,8 @@ import pytest
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.usage import Usage
 from gateway.wire.model_list import MAX_BYTES, parse_model_list
-from gateway.wire.response.facts import is_text_delta, is_window_exceeded, parse_documents
-from gateway.wire.response.reader import BATCH_BYTES, Reading, ResponseReader
+from gateway.wire.reader import BATCH_BYTES, Reading, ResponseReader
+from gateway.wire.reading import is_text_delta, is_window_exceeded, read_document
 from gateway.wire.sse import SseEvent
 from tests.shared_data import requires_shared
 from tests.wire.recorded import load_some_responses, parse_stream
@@ -198,6 +198,34 @@ def test_invalid_data_is_ignored(odd: bytes) -> None:
     assert _read([odd], JSON).usage is None
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"type": 7}, {"object": []}, {"choices": 7}, {"response": "x"}, {"status": [7]}, {"delta": 7}),
+        *({"choices": [7, {"finish_reason": 7}]}, {"response": {"status": 7, "usage": 7}}, {"x_groq": [7]}),
+        *({"message": 7}, {"error": []}, {"timings": {"prompt_n": "7"}}, {"index": 10**30}),
+    ],
+)
+def test_a_field_of_a_wrong_type_loses_no_other(odd: dict[str, object]) -> None:
+    stream = _stream({"stop_reason": "end_turn", "usage": _USAGE, **odd})
+    assert _read([stream]) == Reading(Usage(10, 3), "end_turn", has_error=False, is_complete=True)
+    stream = _stream({"stop_reason": "end_turn", "usage": {**_USAGE, "service": odd}})
+    assert _read([stream]).usage == Usage(10, 3)
+
+
+@pytest.mark.parametrize("count", [1, 200_000])
+def test_of_a_large_body_only_the_facts_are_read(count: int) -> None:
+    choices: list[object] = [{"message": {"content": "x" * (2_000_000 // count)}, "finish_reason": "stop"}]
+    body = json.dumps({"choices": choices * count, "usage": _USAGE}).encode()
+    tracemalloc.start()
+    reading = _read([body], JSON)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert reading.usage == Usage(10, 3) and reading.is_complete
+    assert reading.finish_reason == ("stop" if count == 1 else None)
+    assert peak_bytes < 4 * len(body)
+
+
 def test_a_long_stream_is_not_kept_in_memory() -> None:
     reader = ResponseReader(SSE, "")
     events = _stream(_text()) * 10
@@ -241,18 +269,21 @@ def test_a_stream_of_no_known_kind_is_not_read_to_its_end(event: bytes) -> None:
     assert reader.finish().usage is None
 
 
+def is_text(data: bytes) -> bool:
+    document = read_document(data)
+    return document is not None and is_text_delta(document)
+
+
 @requires_shared
 def test_a_piece_of_text_holds_neither_usage_nor_an_end_nor_an_error() -> None:
     """It is not looked into any further."""
     streams = [response.body for response in load_some_responses() if response.is_stream]
-    found = [
-        doc for body in streams for event in parse_stream(body) for doc in parse_documents(event.data) or ()
-    ]
-    texts = [document for document in found if is_text_delta(document)]
-    assert len(texts) > 0.8 * len(found)
+    events = [event.data for body in streams for event in parse_stream(body) if event.data != b"[DONE]"]
+    texts = [data for data in events if is_text(data)]
+    assert len(texts) > 0.8 * len(events)
     facts = ({"usage": _USAGE}, {"error": {"a": 1}}, {"type": "error"}, {"x_groq": {"usage": _USAGE}})
     for fact in (*facts, {"timings": {"prompt_n": 1}}, {"choices": [{"finish_reason": "stop"}]}):
-        assert not is_text_delta({**texts[0], **fact})
+        assert not is_text(json.dumps({**json.loads(texts[0]), **fact}).encode())
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.wire.body import mend_surrogates, split_fields, split_items
-from gateway.wire.formats.chat.request import parse_body, parse_message
-from gateway.wire.formats.chat.text import parse_entry
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.request import Envelope, RequestBody, find_added, message_key, parse_added, split_request
-from gateway.wire.structure import UNBOUNDED, BodyBounds, check_depth, check_values
+from gateway.wire.body import (
+    UNBOUNDED,
+    BodyBounds,
+    Envelope,
+    RequestBody,
+    check_depth,
+    check_values,
+    find_added,
+    mend_surrogates,
+    message_key,
+    parse_added,
+    split_fields,
+    split_items,
+    split_request,
+)
+from gateway.wire.registry import CHAT, FORMATS
 from tests.builders.messages import MARK, text_block
 from tests.decisions.builders import JSON
 from tests.examples import examples
@@ -50,20 +60,20 @@ def test_an_escaped_backslash_does_not_begin_an_escape() -> None:
 @given(_TEXTS, _TEXTS)
 def test_a_body_with_halves_is_understood_and_not_changed(first: str, second: str) -> None:
     messages = [{"role": "user", "content": first}]
-    before = parse_body(json.dumps({"model": "m", "messages": messages}).encode())
+    before = CHAT.parse_body(json.dumps({"model": "m", "messages": messages}).encode())
     messages.append({"role": "tool", "tool_call_id": "a", "content": second})
     data = json.dumps({"model": "m", "messages": messages}).encode()
     place = find_added(before, 1, data)
     assert place is not None
     body = parse_added(before, 1, data, place, UNBOUNDED)
-    assert body.places == parse_body(data).places
+    assert body.places == CHAT.parse_body(data).places
     assert body.data is data
     for index, message in enumerate(messages):
         raw = body.raw(index)
         assert json.loads(raw) == json.loads(json.dumps(message))
-        facts = parse_message(raw, message_key(raw, b"t"))
+        facts = CHAT.parse_message(raw, message_key(raw, b"t"))
         assert facts.role == message["role"]
-        assert len(parse_entry(raw).text) == len(json.loads(mend_surrogates(raw))["content"])
+        assert len(CHAT.parse_entry(raw).text) == len(json.loads(mend_surrogates(raw))["content"])
 
 
 _VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -280,7 +290,7 @@ _USER: JSON = {"role": "user", "content": "Look."}
 @pytest.mark.parametrize("tail", [b'],"model":"b"}', b"]}", b'],"model":"a" }', b"]"])
 def test_a_body_with_another_envelope_is_not_a_continuation(tail: bytes) -> None:
     start = b'{"messages":[{"role":"user"}'
-    before = parse_body(start + b'],"model":"a"}')
+    before = CHAT.parse_body(start + b'],"model":"a"}')
     assert find_added(before, 1, start + tail) is None
 
 

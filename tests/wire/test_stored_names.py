@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.wire.formats.registry import FORMATS
+from gateway.wire.body import UNBOUNDED
+from gateway.wire.references import Expanded, NamedHistory, StoredHistory, StoredResponse
+from gateway.wire.registry import FORMATS
 from gateway.wire.sse import SseEvent
-from gateway.wire.structure import UNBOUNDED
-from gateway.wire.wire_format import Expanded, NamedHistory, StoredHistory, StoredResponse
 from tests.wire.recorded import parse_stream
 from tests.wire.shapes import A_REPLY, SHAPES, THINKING
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.formats.registry import FORMATS
-from gateway.wire.response.summary_reply import MAX_TEXT_CHARACTERS, SummaryReader, SummaryResponse
-from gateway.wire.riding import RiddenBody, RidingRequest, read_ridden, spare_tokens
-from gateway.wire.wire_format import ReplyPart, SummaryRequest
+from gateway.wire.format import RiddenBody, RidingRequest, SummaryRequest, read_ridden, spare_tokens
+from gateway.wire.reader import MAX_TEXT_CHARACTERS, SummaryReader, SummaryResponse
+from gateway.wire.reading import Piece, read_document, read_piece
+from gateway.wire.registry import FORMATS
 from tests.builders.messages import text_block, use
 from tests.examples import examples
 from tests.toy.reply import Reply
@@ -72,7 +72,7 @@ def test_thinking_that_counts_gets_room_beyond_the_summary(room: int, limit: int
 
 
 def read(shape: Shape, *chunks: bytes) -> SummaryResponse:
-    reader = SummaryReader(shape.wire.find_reply_part, "", "")
+    reader = SummaryReader("", "")
     for chunk in chunks:
         reader.feed(chunk)
         while reader.is_behind:
@@ -118,8 +118,8 @@ def test_a_text_above_the_bound_is_cut_and_is_an_error(shape: Shape) -> None:
 
 _CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
 _MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]}
-_IS_CALL = ReplyPart(has_tool_calls=True)
-_IS_WHOLE_CALL = ReplyPart(is_whole=True, has_tool_calls=True)
+_IS_CALL = Piece(has_calls=True)
+_IS_WHOLE_CALL = Piece(is_whole=True, has_calls=True)
 
 
 def delta(index: int = 0, **fields: Any) -> JSON:
@@ -133,39 +133,32 @@ def begin(kind: str) -> JSON:
 @pytest.mark.parametrize(
     ("name", "document", "expected"),
     [
-        ("chat", delta(content="Hello"), ReplyPart("Hello")),
-        ("chat", delta(content=None, reasoning_content="hm"), ReplyPart()),
-        (
-            "chat",
-            delta(content=[{"type": "thinking", "text": "hm"}, text_block("Hello")]),
-            ReplyPart("Hello"),
-        ),
+        ("chat", delta(content="Hello"), Piece("Hello")),
+        ("chat", delta(content=None, reasoning_content="hm"), Piece()),
+        ("chat", delta(content=[{"type": "thinking", "text": "hm"}, text_block("Hello")]), Piece("Hello")),
         ("chat", delta(tool_calls=[{"index": 0}]), _IS_CALL),
         ("chat", delta(function_call={"name": "f"}), _IS_CALL),
-        ("chat", delta(content="a", tool_calls=[], function_call=None), ReplyPart("a")),
-        ("chat", delta(1, content="another"), ReplyPart()),
+        ("chat", delta(content="a", tool_calls=[], function_call=None), Piece("a")),
+        ("chat", delta(1, content="another"), Piece()),
         ("chat", delta(1, tool_calls=[{"index": 0}]), _IS_CALL),
-        ("chat", {"choices": [{"message": {"content": "Hello"}}]}, ReplyPart("Hello", is_whole=True)),
+        ("chat", {"choices": [{"message": {"content": "Hello"}}]}, Piece("Hello", is_whole=True)),
         ("chat", {"choices": [{"message": {"tool_calls": [{"id": "a"}]}}]}, _IS_WHOLE_CALL),
-        ("chat", {"choices": [{"delta": 1, "message": "odd"}, 7]}, ReplyPart()),
+        ("chat", {"choices": [{"delta": 1, "message": "odd"}, 7]}, Piece()),
         # A summary that rides has the client's tools, and those that the provider runs.
         *(("messages", begin(kind), _IS_CALL) for kind in ("tool_use", "server_tool_use", "mcp_tool_use")),
         ("messages", {"type": "message", "content": [use()]}, _IS_WHOLE_CALL),
-        ("messages", {"type": "ping"}, ReplyPart()),
-        ("responses", {"type": "response.output_text.delta", "delta": "a"}, ReplyPart("a")),
-        ("responses", {"type": "response.reasoning_summary_text.delta", "delta": "a"}, ReplyPart()),
-        (
-            "responses",
-            {"type": "response.output_item.done", "item": _MESSAGE},
-            ReplyPart("So.", is_whole=True),
-        ),
+        ("messages", {"type": "ping"}, Piece()),
+        ("responses", {"type": "response.output_text.delta", "delta": "a"}, Piece("a")),
+        ("responses", {"type": "response.reasoning_summary_text.delta", "delta": "a"}, Piece()),
+        ("responses", {"type": "response.output_item.done", "item": _MESSAGE}, Piece("So.", is_whole=True)),
         ("responses", {"type": "response.output_item.added", "item": _CALL}, _IS_WHOLE_CALL),
         ("responses", {"type": "response.completed", "response": {"output": [_CALL]}}, _IS_WHOLE_CALL),
-        ("responses", {"type": "keepalive"}, ReplyPart()),
+        ("responses", {"type": "keepalive"}, Piece()),
     ],
 )
-def test_what_one_document_adds_to_a_reply(name: str, document: JSON, expected: ReplyPart) -> None:
-    assert FORMATS[name].find_reply_part(document) == expected
+def test_what_one_document_adds_to_a_reply(name: str, document: JSON, expected: Piece) -> None:
+    found = read_document(json.dumps(document).encode())
+    assert found is not None and read_piece(found) == expected
 
 
 def test_a_text_that_is_sent_repeatedly_counts_once() -> None:
@@ -175,6 +168,19 @@ def test_a_text_that_is_sent_repeatedly_counts_once() -> None:
         for document in (delta(content="a"), {"choices": [{"index": 0, "message": {"content": "a"}}]})
     )
     assert read(SHAPES["chat"], stream).text == "a"
+
+
+def test_a_server_may_mix_the_shapes_of_the_formats() -> None:
+    message = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "b"}}
+    stream = b"".join(
+        b"data: %s\n\n" % json.dumps(document).encode()
+        for document in (
+            *(delta(content="a"), message, {"type": "response.output_text.delta", "delta": "c"}),
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        )
+    )
+    found = read(SHAPES["chat"], stream)
+    assert (found.text, found.finish_reason, found.is_complete) == ("abc", "end_turn", True)
 
 
 _LOOK = [say("user", "Look.")]

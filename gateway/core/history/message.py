@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant", "tool", "other"]
 
-_BEGINNING_CHARS: Final = 64
+BEGINNING_CHARS: Final = 64
 _BEGINNING_BYTES: Final = 8
 
 
@@ -40,7 +40,7 @@ class Message(NamedTuple):
 
 def hash_beginning(text: str) -> bytes:
     """A hash of how a text begins, by which a shorter form of it is known; empty if there is no text."""
-    start = text[:_BEGINNING_CHARS].strip()
+    start = text[:BEGINNING_CHARS].strip()
     encoded = start.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=_BEGINNING_BYTES).digest() if start else b""
 

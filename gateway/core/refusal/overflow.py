@@ -1,7 +1,7 @@
 """Whether an upstream refused a request because it is too large, and which limits its error states.
 
 Parses the texts of an error as some forty providers word them (docs/design.md, Overflow errors). Does not
-know JSON or streams (`wire.response.refusal` does), nor what to do about the error.
+know JSON or streams (`wire.refusal` does), nor what to do about the error.
 """
 
 import re

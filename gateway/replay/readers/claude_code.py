@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.sizing.usage import find_usage
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.readers.document import (
     RecordedFields,
@@ -24,6 +23,7 @@ from gateway.replay.readers.document import (
     find_value,
 )
 from gateway.replay.recording import MESSAGES_PATH, RecordedRequest, RecordedUsage, Recording
+from gateway.wire.usage import find_usage
 
 KIND: Final = "Claude Code session"
 _USER, _ASSISTANT = "user", "assistant"

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.sizing.usage import find_usage
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.readers.document import (
     RecordedFields,
@@ -23,6 +22,7 @@ from gateway.replay.readers.document import (
     find_value,
 )
 from gateway.replay.recording import RESPONSES_PATH, RecordedRequest, RecordedUsage, Recording
+from gateway.wire.usage import find_usage
 
 KIND: Final = "Codex rollout"
 _LINE_TYPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})

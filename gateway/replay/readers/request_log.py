@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.core.sizing.usage import find_usage
 from gateway.replay.readers.document import (
     RecordedFields,
     RecordedFile,
@@ -30,8 +29,9 @@ from gateway.replay.recording import (
     RecordedUsage,
     Recording,
 )
-from gateway.wire.formats.registry import find_format
-from gateway.wire.response.reader import ResponseReader
+from gateway.wire.reader import ResponseReader
+from gateway.wire.registry import find_format
+from gateway.wire.usage import find_usage
 
 KIND: Final = "request log"
 _BODY_KEYS: Final = ("body", "request_body", "requestBody", "request", "input_body", "postData", "text")

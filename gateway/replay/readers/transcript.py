@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.core.counts import is_count
-from gateway.core.sizing.usage import find_usage
 from gateway.replay.bodies import GrowingBody
 from gateway.replay.readers.document import (
     RecordedFields,
@@ -23,6 +22,7 @@ from gateway.replay.readers.document import (
     find_value,
 )
 from gateway.replay.recording import CHAT_PATH, RecordedRequest, RecordedUsage, Recording
+from gateway.wire.usage import find_usage
 
 KIND: Final = "transcript"
 _ASSISTANT: Final = "assistant"

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from gateway.wire.body import parse_raw_fields
-from gateway.wire.raw_json import join_halves
+from gateway.wire.edits import join_halves
+from gateway.wire.references import StoredResponse
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import StoredResponse
 
 # A million tokens, more than any reply. A larger response is not collected.
 _MAX_BYTES: Final = 4 * 1024 * 1024

@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.wire.body import JSON_ERRORS, split_fields
+from gateway.wire.body import JSON_ERRORS, UNBOUNDED, BodyBounds, split_fields
 from gateway.wire.sse import SseEvent
-from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 _PREVIOUS: Final = "previous_message_id"
 _THREAD: Final = "thread"

@@ -21,7 +21,7 @@ from gateway.wire.body import (
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.messages.message_collector import MessageCollector
 from gateway.wire.formats.messages.names import find_given_names, find_used_names
-from gateway.wire.wire_format import Expanded, NamedHistory, StoredHistory, StoredNames, UsedNames
+from gateway.wire.references import Expanded, NamedHistory, StoredHistory, StoredNames, UsedNames
 
 _CREATE: Final = b'{"type":"create"}'
 # What a `continue` takes from its thread, and must not repeat.

@@ -10,10 +10,10 @@ import msgspec
 
 from gateway.wire.body import Fields, Slice, read_or_none, skip_spaces, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
-from gateway.wire.formats.responses.items import kind_of, parse_items
 from gateway.wire.formats.responses.names import find_given_names, find_used_names
+from gateway.wire.references import Expanded, StoredHistory, StoredNames, StoredResponse, UsedNames
+from gateway.wire.responses import kind_of, parse_items
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import Expanded, StoredHistory, StoredNames, StoredResponse, UsedNames
 
 _PREVIOUS: Final = "previous_response_id"
 _SPACES: Final = b" \t\r\n"

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.wire.body import JSON_ERRORS, mend_surrogates, split_fields_or_text
+from gateway.wire.body import JSON_ERRORS, UNBOUNDED, BodyBounds, mend_surrogates, split_fields_or_text
 from gateway.wire.sse import SseEvent
-from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 _PREVIOUS: Final = "previous_response_id"
 _CONVERSATION: Final = "conversation"

@@ -1,20 +1,26 @@
 """The wire formats that the gateway understands, and which of them belongs to a path.
 
-No other module asks which format a request has: what differs between formats is in WireFormat.
+No other module asks which format a request has: what differs between formats is in Format.
 """
 
 from itertools import dropwhile
 from typing import Final
 
 from gateway.core.errors import RequestRefused
-from gateway.wire import errors
-from gateway.wire.formats.chat import CHAT
-from gateway.wire.formats.messages import MESSAGES
-from gateway.wire.formats.responses import RESPONSES
-from gateway.wire.wire_format import StoredHistory, WireFormat
+from gateway.wire.chat import Chat
+from gateway.wire.format import Format, render_openai_error
+from gateway.wire.formats.messages.thread import STORED_HISTORY as THREADS
+from gateway.wire.formats.responses.history import STORED_HISTORY as STORED_RESPONSES
+from gateway.wire.messages import Messages
+from gateway.wire.references import StoredHistory
+from gateway.wire.responses import Responses
 
-FORMATS: Final = {wire_format.name: wire_format for wire_format in (CHAT, RESPONSES, MESSAGES)}
-
+CHAT: Final = Chat()
+RESPONSES: Final = Responses(stored_history=STORED_RESPONSES)
+MESSAGES: Final = Messages(stored_history=THREADS)
+FORMATS: Final[dict[str, Format]] = {
+    wire_format.name: wire_format for wire_format in (CHAT, RESPONSES, MESSAGES)
+}
 
 # Requests to these paths only count tokens.
 _COUNTS: Final = {"/messages/count_tokens": MESSAGES}
@@ -41,12 +47,12 @@ def without_version(path: str) -> str:
     return path
 
 
-def find_format(path: str) -> WireFormat | None:
+def find_format(path: str) -> Format | None:
     """The format of requests posted to this path, None if they are only relayed."""
     return _BY_PATH.get(without_version(path.partition("?")[0]))
 
 
-def find_counted_format(path: str) -> WireFormat | None:
+def find_counted_format(path: str) -> Format | None:
     """The format of requests posted to this path to count their tokens."""
     return _COUNTS.get(without_version(path.partition("?")[0]))
 
@@ -66,9 +72,9 @@ def guess_format(path: str) -> str | None:
 def render_error(path: str, error: RequestRefused) -> bytes:
     """One of our errors, as the clients of this path expect errors."""
     wire_format = _guess(path)
-    return wire_format.render_error(error) if wire_format is not None else errors.render_error(error)
+    return wire_format.render_error(error) if wire_format is not None else render_openai_error(error)
 
 
-def _guess(path: str) -> WireFormat | None:
+def _guess(path: str) -> Format | None:
     plain = without_version(path)
     return next((wire_format for prefix, wire_format in _BY_PATH.items() if plain.startswith(prefix)), None)

@@ -7,16 +7,23 @@ decides what the words mean.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
 
 from gateway.core.refusal.overflow import Refusal
-from gateway.wire.response.content import has_content, list_finish_reasons
-from gateway.wire.response.facts import has_error, is_window_exceeded, parse_documents
+from gateway.wire.reading import (
+    JsonObject,
+    ResponseDocument,
+    has_content,
+    has_error,
+    is_window_exceeded,
+    list_finish_reasons,
+    read_documents,
+    read_value,
+)
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import JsonObject
 
 _GOOD_STATUSES = range(200, 400)
 _MAX_TEXTS = 24
@@ -50,22 +57,18 @@ def parse_refusal(status: int, body: bytes) -> Refusal | None:
     """
     if status not in _GOOD_STATUSES:
         return Refusal(status, _parse_texts(body), is_empty=not body.strip())
-    documents = parse_documents(body) or []
-    texts = [text for document in documents if _is_error(document) for text in _texts_of(document)]
-    if texts or any(map(_is_error, documents)):
-        return Refusal(status, tuple(texts[:_MAX_TEXTS]))
-    return _find_full_window(documents)
+    return _find_refusal(status, [body])
 
 
 def parse_event_refusal(event: SseEvent) -> Refusal | None:
-    """The refusal in one event of a stream: an error, or an end because the window is full. Never raises."""
-    documents = parse_event_documents(event)
+    """The refusal in an event of a stream, or in a whole body: an error, or an end because the window is
+    full. Never raises.
+    """
     if event.name == "error":
         return Refusal(200, _parse_texts(event.data))
-    for document in documents:
-        if _is_error(document):
-            return Refusal(200, tuple(islice(_texts_of(document), _MAX_TEXTS)))
-    return _find_full_window(documents)
+    # A server that sends no blank lines: its events arrive as the lines of one.
+    is_several = bool(event.name) and read_documents(event.data) is None
+    return _find_refusal(200, event.data.split(b"\n") if is_several else [event.data])
 
 
 def is_model_unknown(status: int, body: bytes, model: str) -> bool:
@@ -83,40 +86,40 @@ def is_model_unknown(status: int, body: bytes, model: str) -> bool:
     return any(model.lower() in text and any(phrase in text for phrase in _MODEL_PHRASES) for text in texts)
 
 
-def parse_event_documents(event: SseEvent) -> list[JsonObject]:
-    """The JSON objects of an event, also if the server sends no blank lines between events."""
-    documents = parse_documents(event.data)
-    if documents is None:
-        return [document for line in event.data.split(b"\n") for document in parse_documents(line) or ()]
-    return documents
-
-
-def _find_full_window(documents: list[JsonObject]) -> Refusal | None:
-    """The refusal in a response that ends because the window is full, without any part of a reply."""
-    if any(map(has_content, documents)):
+def _find_refusal(status: int, parts: list[bytes]) -> Refusal | None:
+    found = [each for part in parts for each in _read_both(part)]
+    errors = [fields for document, fields in found if _is_error(document, fields)]
+    if errors:
+        return Refusal(status, tuple(islice(chain.from_iterable(map(_texts_of, errors)), _MAX_TEXTS)))
+    # A response that ends because the window is full, without any part of a reply.
+    if any(has_content(document) for document, _ in found):
         return None
-    reasons = (reason for document in documents for reason in list_finish_reasons(document))
+    reasons = (reason for document, _ in found for reason in list_finish_reasons(document))
     reason = next(filter(is_window_exceeded, reasons), None)
-    return Refusal(200, (reason,)) if reason else None
+    return Refusal(status, (reason,)) if reason else None
 
 
-def _is_error(document: JsonObject) -> bool:
-    if has_error(document):
+def _read_both(data: bytes) -> list[tuple[ResponseDocument, JsonObject]]:
+    """Each JSON object as any response is read, and all of its fields; of what is large only the error."""
+    documents = read_documents(data) or []
+    value = read_value(data)
+    fields = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
+    if len(fields) != len(documents):
+        fields = [{"error": read_value(document.error)} for document in documents]
+    return list(zip(documents, fields, strict=True))
+
+
+def _is_error(document: ResponseDocument, fields: JsonObject) -> bool:
+    if has_error(document) or document.type in ("response.failed", "response.error"):
         return True
-    if document.get("type") in ("response.failed", "response.error"):
-        return True
-    if "choices" in document or "usage" in document:
-        return _has_minimax_error(document)
-    has_own_shape = isinstance(document.get("message"), str) and ("code" in document or "__type" in document)
-    return (
-        has_own_shape
-        or bool(document.get("errors") or document.get("detail"))
-        or _has_minimax_error(document)
-    )
+    if "choices" in fields or "usage" in fields:
+        return _has_minimax_error(fields)
+    has_own_shape = isinstance(fields.get("message"), str) and ("code" in fields or "__type" in fields)
+    return has_own_shape or bool(fields.get("errors") or fields.get("detail")) or _has_minimax_error(fields)
 
 
-def _has_minimax_error(document: JsonObject) -> bool:
-    state = document.get("base_resp")
+def _has_minimax_error(fields: JsonObject) -> bool:
+    state = fields.get("base_resp")
     return isinstance(state, dict) and state.get("status_code") not in (None, 0)
 
 

@@ -1,1 +1,0 @@
-"""Reads the responses of all wire formats: usage, finish reasons, errors, the text of a reply."""
