@@ -69,7 +69,7 @@ def _make_sources(
             edits=process.state.edits,
             find_editor=lambda: find_serving().editor,
             find_arrays=lambda: find_serving().arrays,
-            delete=process.delete_conversation,
+            delete=process.purge.run_conversation,
         ),
     )
 

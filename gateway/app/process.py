@@ -33,7 +33,7 @@ from gateway.outgoing.rewriter import Rewriter
 from gateway.pipeline.name_guard import NameGuard
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
-from gateway.purge import Purge, PurgeCount
+from gateway.purge import Purge
 from gateway.reporting.activity_feed import PERIOD_SECONDS, ActivityFeed, take_rows
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
@@ -158,13 +158,6 @@ class Process:
         self.sessions.forget(tag)
         self.reading.clear()
 
-    async def delete_conversation(self, tag: str, conversation_id: str) -> PurgeCount:
-        """Everything that a conversation has left, here, in the stores and in other processes.
-
-        Raises StoreError.
-        """
-        return await self.purge.run_conversation(tag, conversation_id)
-
     def forget_conversation(self, tag: str, conversation_id: str) -> None:
         """It leaves memory, and nothing more is made for it."""
         self.running.cancel_conversation(conversation_id)
@@ -247,14 +240,11 @@ def build_state(settings: Settings, stores: Stores, periods: Periods, *, is_alon
 
 
 def build_keeper(
-    book: ActivityBook, store: interface.Store, keep_seconds: float, periods: Periods
+    activity: ActivityBook, store: interface.Store, keep_seconds: float, periods: Periods
 ) -> ActivityKeeper:
+    round_seconds, pause_seconds = periods.activity_round, periods.activity_pause
     return ActivityKeeper(
-        book,
-        store,
-        keep_seconds,
-        round_seconds=periods.activity_round,
-        pause_seconds=periods.activity_pause,
+        activity, store, keep_seconds, round_seconds=round_seconds, pause_seconds=pause_seconds
     )
 
 

@@ -30,8 +30,7 @@ from gateway.state import make_state, make_storage
 from gateway.state.kinds import LEARNED
 from gateway.store.address import find_folder
 from gateway.store.interface import ListedRecord
-from gateway.store.snapshot import read_snapshot
-from gateway.store.sqlite import SqliteStore
+from gateway.store.sqlite import SqliteStore, read_snapshot
 from gateway.tenants import Policies, Tenant, list_tenants
 
 _SHOWN_FAMILIES: Final = 14

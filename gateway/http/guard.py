@@ -245,7 +245,7 @@ class Guard(asyncio.BufferedProtocol):
         self._count_pending(0)
         self._stage, self._held, self._line, self._content, self._fail = "ended", b"", None, None, None
         if self._is_connected:
-            self._connection.connection_lost(exc)
+            self._disconnect(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._chunks is None or self._stage != "body":
@@ -348,7 +348,7 @@ class Guard(asyncio.BufferedProtocol):
         If bytes were unread when it closes, the client might lose the reason. So some clients get a moment to
         read it.
         """
-        gate, line, is_queued = self._gate, self._line, self._stage == "queued"
+        gate, line = self._gate, self._line
         gate.leave(self)
         self._stage, self._held = "ended", b""
         self._count_pending(0)
@@ -356,8 +356,11 @@ class Guard(asyncio.BufferedProtocol):
             return
         if self._is_connected:
             log.info("refused with %d on a connection", error.status)
+            # It may be about to answer what it cannot parse, and must neither do so behind the end nor close.
+            self._connection.transport = None
+            self._disconnect(None)
         line.write(render_refusal(error))
-        if is_queued or len(gate.lingering) >= _MAX_LINGERING:
+        if len(gate.lingering) >= _MAX_LINGERING:
             self.close()
             return
         gate.lingering.add(line)
@@ -386,6 +389,11 @@ class Guard(asyncio.BufferedProtocol):
         self._stage, self._is_connected = "head", True
         self._connection.connection_made(line)
         self._gate.rest(self)
+
+    def _disconnect(self, reason: Exception | None) -> None:
+        """The library has nothing to do with the connection any more."""
+        self._is_connected = False
+        self._connection.connection_lost(reason)
 
     def _take_spare(self, data: bytes) -> None:
         """Health is told beyond the bounds, too, to who asks for it in one go."""

@@ -9,11 +9,12 @@ each record, and a checksum binds both.
 
 from dataclasses import dataclass
 
+from gateway.state.cached import Storage
 from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
 from gateway.state.histories import Histories
 from gateway.state.kinds import make_state_records
-from gateway.state.memory import Memory, Storage
+from gateway.state.memory import Memory
 from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots

@@ -1,15 +1,15 @@
 """What upstream's counts and refusals have taught: calibrations and learned limits, for each tenant."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.state.memory import Cached, Storage
+from gateway.state.cached import Cached, Storage
 from gateway.state.news import StateNews
+from gateway.state.owned_names import make_name_key
 from gateway.state.trip import Trip
 from gateway.store.interface import SOON, Unknown
 
@@ -44,10 +44,7 @@ class Calibrations:
         """
         key = self._choose_key(owner, *meter)
         if not self._calibrations.is_current(key):
-            trip = Trip(self._storage.store, self._storage.memory, owner, SOON)
-            self._ask_calibration(trip, owner, key)
-            with suppress(Unknown):
-                await trip.run()
+            await self._run(owner, key, self._ask_calibration)
         return self._calibrations.find(key) or Calibration()
 
     def save(self, owner: str, meter: Meter, calibration: Calibration) -> None:
@@ -66,16 +63,19 @@ class Calibrations:
         """Asks the store once, and again when another process has learned something; empty if it has none."""
         key = self._choose_key(owner, upstream, model)
         if not self._learned.is_current(key):
-            trip = Trip(self._storage.store, self._storage.memory, owner, SOON)
-            self._ask_learned(trip, owner, key)
-            with suppress(Unknown):
-                await trip.run()
+            await self._run(owner, key, self._ask_learned)
         return self._learned.find(key) or Learned(owner=owner)
 
     def ask(self, trip: Trip, owner: str, meter: Meter, model: str) -> None:
         """For what `load` and `load_learned` would ask the store for. model: as its limits are learned."""
         self._ask_calibration(trip, owner, self._choose_key(owner, *meter))
         self._ask_learned(trip, owner, self._choose_key(owner, meter.upstream, model))
+
+    async def _run(self, owner: str, key: str, ask: Callable[[Trip, str, str], None]) -> None:
+        trip = self._storage.begin_trip(owner, SOON)
+        ask(trip, owner, key)
+        with suppress(Unknown):
+            await trip.run()
 
     def _ask_calibration(self, trip: Trip, owner: str, key: str) -> None:
         """Of two calibrations the one of more samples counts."""
@@ -116,15 +116,6 @@ class Calibrations:
         """The first name is the owner: no key is that of another tenant."""
         key = self._keys.get(names)
         if key is None:
-            key = _make_key(names)
+            key = make_name_key(*names)
             self._keys.put(names, key, _KEY_WEIGHT_BYTES + weigh_texts(*names))
         return key
-
-
-def _make_key(names: Sequence[str]) -> str:
-    """Names are not bounded and may hold any character, so the key is a hash of them."""
-    state = hashlib.sha256()
-    for name in names:
-        encoded = name.encode()
-        state.update(b"%d:%s" % (len(encoded), encoded))
-    return state.hexdigest()

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from gateway.core.history.conversation import Conversation
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
+from gateway.state.memory import Memory, Whose
 
 # Some six thousand places.
 _MAX_BYTES: Final = 4 << 20
-# Of both dictionaries.
 _WEIGHT_BYTES: Final = 2 * ENTRY_WEIGHT_BYTES + 250
 
 
@@ -22,48 +22,39 @@ class ChainPlace(NamedTuple):
     length: int
 
 
+class _Placed(NamedTuple):
+    tag: str
+    link: bytes
+    length: int
+
+
 class ChainPlaces:
     """Bounded: those that were added first are forgotten first."""
 
-    def __init__(self) -> None:
-        self._order: Lru[tuple[str, bytes], tuple[str, bytes]] = Lru(_MAX_BYTES)
-        self._lengths: dict[str, dict[bytes, int]] = {}
+    def __init__(self, memory: Memory) -> None:
+        self._places: Lru[tuple[str, bytes], _Placed] = memory.shelf(
+            lambda placed: (Whose(placed.tag),), _MAX_BYTES
+        )
 
     def add(self, tag: str, place: ChainPlace) -> None:
         link = bytes.fromhex(place.key)
-        self._lengths.setdefault(tag, {})[link] = place.length
-        for gone in self._order.put((tag, link), (tag, link), _WEIGHT_BYTES):
-            self._drop(*gone)
+        self._places.put((tag, link), _Placed(tag, link, place.length), _WEIGHT_BYTES)
 
     def find(self, tag: str, conversation: Conversation) -> list[ChainPlace]:
         """Those on the chain of a conversation, in the order of the chain."""
-        lengths = self._lengths.get(tag)
-        if not lengths:
+        chain, places = conversation.chain, self._places
+        if not places.size_bytes:
             return []
-        chain = conversation.chain
-        if len(lengths) <= len(chain):
-            links = [
-                link for link, length in lengths.items() if length < len(chain) and chain[length] == link
+        if len(places) <= len(chain):
+            found = [
+                each
+                for each in places.values()
+                if each.tag == tag and each.length < len(chain) and chain[each.length] == each.link
             ]
         else:
-            links = [link for link in chain if link in lengths]
-        places = [ChainPlace(link.hex(), lengths[link]) for link in links]
-        return sorted(places, key=lambda place: place.length)
+            found = [each for link in chain if (each := places.peek((tag, link))) is not None]
+        found.sort(key=lambda each: each.length)
+        return [ChainPlace(each.link.hex(), each.length) for each in found]
 
     def drop(self, tag: str, key: str) -> None:
-        link = bytes.fromhex(key)
-        self._order.pop((tag, link))
-        self._drop(tag, link)
-
-    def forget(self, tag: str) -> None:
-        """All of a tenant."""
-        for link in self._lengths.pop(tag, {}):
-            self._order.pop((tag, link))
-
-    def _drop(self, tag: str, link: bytes) -> None:
-        lengths = self._lengths.get(tag)
-        if lengths is None:
-            return
-        lengths.pop(link, None)
-        if not lengths:
-            del self._lengths[tag]
+        self._places.pop((tag, bytes.fromhex(key)))

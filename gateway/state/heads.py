@@ -13,7 +13,8 @@ import msgspec
 from gateway.core.history.conversation import Conversation, list_links
 from gateway.core.history.head import Head, is_comparable, is_worth_saving
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
-from gateway.state.memory import Storage, Whose
+from gateway.state.cached import Storage
+from gateway.state.memory import Whose
 from gateway.state.trip import Trip
 from gateway.store.keys import make_tag
 
@@ -92,7 +93,7 @@ class Heads:
 
     async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
         """As `find`, after looking in the store. Raises Unknown."""
-        trip = Trip(self._storage.store, self._memory, owner)
+        trip = self._storage.begin_trip(owner)
         self.ask(trip, conversation, scope)
         await trip.run()
         return self.find(conversation, scope)

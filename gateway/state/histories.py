@@ -10,7 +10,8 @@ from gateway.core.history.conversation import GONE_WEIGHT_BYTES, Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, make_history_end
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
-from gateway.state.memory import Storage, Whose
+from gateway.state.cached import Storage
+from gateway.state.memory import Whose
 from gateway.state.trip import Finding, Trip
 from gateway.store.interface import LATEST, Unknown
 from gateway.store.keys import make_tag

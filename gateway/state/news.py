@@ -32,9 +32,9 @@ class StateNews:
     def __init__(self, store: Store, memory: Memory) -> None:
         self._store = store
         self._memory = memory
-        self._places = ChainPlaces()
+        self._places = ChainPlaces(memory)
         # Cuts of compactions that other processes are making. One that died leaves its place here.
-        self._compacting = ChainPlaces()
+        self._compacting = ChainPlaces(memory)
         self._listeners: dict[str, list[StateListener]] = {}
         store.subscribe(self)
 
@@ -82,8 +82,6 @@ class StateNews:
         """Everything that memory has of a tenant, or of one conversation, is forgotten."""
         self._memory.forget(tag, group)
         if group is None:
-            self._places.forget(tag)
-            self._compacting.forget(tag)
             self._tell("purge", tag, "")
         else:
             self._tell("conversation", tag, group)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -11,12 +10,12 @@ from gateway.core.history.conversation import Conversation, find_open_group, lis
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot, are_copies, is_on_chain
 from gateway.lru import weigh_texts
+from gateway.state.cached import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
-from gateway.state.memory import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.news import StateNews
 from gateway.state.trip import Trip
-from gateway.store.interface import LATEST, Lease, StoreError, Unknown
+from gateway.store.interface import LATEST, Lease, StoreError
 from gateway.store.keys import make_tag
 
 # Of a conversation that this process has seen before, so many of the newest links are asked for. It knows
@@ -42,9 +41,9 @@ class Pivots:
             storage, records.batches, weigh=_weigh_batch, group_of=lambda batch: batch.conversation
         )
         # Manual pivots that no head may name yet.
-        self._manual = ChainPlaces()
+        self._manual = ChainPlaces(storage.memory)
         # Those that the next request applies, below its thresholds, too.
-        self._early = ChainPlaces()
+        self._early = ChainPlaces(storage.memory)
         # Another process has made this pivot: perhaps a summary in place of a digest.
         news.listen("pivot", lambda _, key: self._pivots.outdate(key))
 
@@ -60,7 +59,7 @@ class Pivots:
 
     async def load(self, owner: str, key: str) -> Pivot | None:
         """Does not ask again for what the store did not have. What memory has if the store says nothing."""
-        return await self._pivots.load(owner, key)
+        return next(iter(await self._pivots.load(owner, (key,))), None)
 
     def has_on_chain(self, conversation: Conversation) -> bool:
         """In memory alone."""
@@ -125,7 +124,7 @@ class Pivots:
 
         Raises Unknown.
         """
-        trip = self._begin_trip(owner)
+        trip = self._storage.begin_trip(owner)
         trip.ask(self._pivots.records, keys, self._take)
         await trip.run()
         found = (self._pivots.find(key) for key in keys)
@@ -141,14 +140,13 @@ class Pivots:
         stored there stays, and is used from then on. Raises StoreError.
         """
         # As they were made: what a request is sent with may be fitted to what its client still sends.
-        unsaved = [self._batches.find(batch.key) or batch for batch in batches]
-        unsaved = [batch for batch in unsaved if not self._batches.is_stored(batch.key)]
-        saving = [self._batches.save_new(batch.owner, batch.key, batch) for batch in unsaved]
-        if pivot is not None and not self._pivots.is_stored(pivot.key):
-            made = self._pivots.find(pivot.key) or pivot
-            await asyncio.gather(self._pivots.save_new(made.owner, made.key, made), *saving)
-        elif saving:
-            await asyncio.gather(*saving)
+        made = [self._batches.find(batch.key) or batch for batch in batches]
+        saving = self._batches.secure((batch.owner, batch.key, batch) for batch in made)
+        if pivot is None or self._pivots.is_stored(pivot.key):
+            await saving
+        else:
+            known = self._pivots.find(pivot.key) or pivot
+            await asyncio.gather(self._pivots.save_new(known.owner, known.key, known), saving)
 
     def is_secure(self, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
         """Whether the store is known to have them."""
@@ -212,15 +210,7 @@ class Pivots:
         """For this pivot and these batches, as far as memory lacks them."""
         if pivot is not None and self._pivots.is_missing(pivot):
             self.ask_pivot(trip, owner, pivot)
-        for key in batches:
-            if self._batches.is_missing(key):
-                self._ask_batch(trip, owner, key)
-
-    def _begin_trip(self, owner: str) -> Trip:
-        return Trip(self._storage.store, self._storage.memory, owner)
-
-    def _ask_batch(self, trip: Trip, owner: str, key: str) -> None:
-        trip.ask(self._batches.records, (key,), lambda _, batch: self._batches.hold_loaded(owner, key, batch))
+        self._batches.ask_missing(trip, owner, batches)
 
     def _take(self, key: str, pivot: Pivot | None) -> None:
         if pivot is not None:
@@ -295,14 +285,7 @@ class Pivots:
 
     async def load_batches(self, owner: str, keys: Sequence[str]) -> list[Batch] | None:
         """All of them, or None if one is absent, or the store does not say."""
-        missing = [key for key in keys if self._batches.is_missing(key)]
-        if missing:
-            trip = self._begin_trip(owner)
-            for key in missing:
-                self._ask_batch(trip, owner, key)
-            with suppress(Unknown):
-                await trip.run()
-        batches = [batch for key in keys if (batch := self._batches.find(key)) is not None]
+        batches = await self._batches.load(owner, keys)
         return batches if len(batches) == len(keys) else None
 
     async def save_batch_durably(self, batch: Batch) -> None:

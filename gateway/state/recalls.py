@@ -4,25 +4,18 @@ Of two recalls under one key the first that is stored is used by all: later requ
 other processes need not be told of them.
 """
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 
 from gateway.core.history.recall import Recall
 from gateway.lru import weigh_texts
-from gateway.state.memory import RECORD_WEIGHT_BYTES, Cached, Storage
+from gateway.state.cached import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.trip import Trip
-from gateway.store.interface import Unknown
 
 
 class Recalls:
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
         self._records = Cached(
-            storage,
-            storage.records.recalls,
-            weigh=_weigh,
-            group_of=lambda recall: recall.conversation,
+            storage, storage.records.recalls, weigh=_weigh, group_of=lambda recall: recall.conversation
         )
 
     @property
@@ -36,10 +29,7 @@ class Recalls:
 
     async def secure(self, recalls: Sequence[Recall]) -> None:
         """Durable when this returns, as far as they are not known to be in the store. Raises StoreError."""
-        unsaved = [recall for recall in recalls if not self._records.is_stored(recall.key)]
-        saving = [self._records.save_new(recall.owner, recall.key, recall) for recall in unsaved]
-        if saving:
-            await asyncio.gather(*saving)
+        await self._records.secure((recall.owner, recall.key, recall) for recall in recalls)
 
     def is_secure(self, recalls: Sequence[Recall]) -> bool:
         """Whether the store is known to have them."""
@@ -56,23 +46,13 @@ class Recalls:
 
     def ask(self, trip: Trip, owner: str, keys: Sequence[str]) -> None:
         """For those of these that memory lacks."""
-        for key in keys:
-            if self._records.is_missing(key):
-                self._ask(trip, owner, key)
+        self._records.ask_missing(trip, owner, keys)
 
     async def load(self, owner: str, keys: Sequence[str]) -> list[Recall]:
         """Those of these that exist, in their order. Suspends only for what is not in memory, which has all
         that there is if the store does not say.
         """
-        if self.lacks(keys):
-            trip = Trip(self._storage.store, self._storage.memory, owner)
-            self.ask(trip, owner, keys)
-            with suppress(Unknown):
-                await trip.run()
-        return [recall for key in keys if (recall := self._records.find(key)) is not None]
-
-    def _ask(self, trip: Trip, owner: str, key: str) -> None:
-        trip.ask(self._records.records, (key,), lambda _, found: self._records.hold_loaded(owner, key, found))
+        return await self._records.load(owner, keys)
 
 
 def _weigh(recall: Recall) -> int:

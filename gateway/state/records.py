@@ -1,7 +1,7 @@
 """Typed records of one kind on a store: found, absent, or unknown, which is an exception.
 
-No memory: what is read often is held in front of it. The owner of a record is in its key, and a checksum
-binds key and value. A record that is damaged, or does not fit its type, counts as absent.
+No memory: what is read often is held in front of it. The owner of a record is in its key, and the store binds
+key and value with a checksum. A record that does not fit its type counts as absent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,6 @@ from gateway.store.interface import (
     Lookup,
     Store,
     StoreError,
-    seal,
-    unseal,
 )
 from gateway.store.keys import make_tag
 
@@ -69,7 +67,7 @@ class Records(Generic[K]):
     def __init__(self, store: Store, kind: Kind[K]) -> None:
         self.kind = kind
         self._store = store
-        self._encoder = msgspec.msgpack.Encoder()
+        self._encode = msgspec.msgpack.Encoder().encode
         self._decoder = msgspec.msgpack.Decoder(kind.type)
 
     async def get(self, owner: str, names: Iterable[str], *, wait: float = SOON) -> Stored[K] | None:
@@ -78,7 +76,7 @@ class Records(Generic[K]):
         while asked := list(islice(left, _ASKED_TOGETHER)):
             (found,) = await self._store.get(tag, [self.lookup(asked)], wait=wait)
             if found is not None:
-                return self.parse(owner, found)
+                return self.parse(found)
         return None
 
     async def get_each(self, owner: str, names: Sequence[str], *, wait: float = SOON) -> dict[str, K]:
@@ -87,23 +85,23 @@ class Records(Generic[K]):
             return {}
         lookups = [self.lookup((name,)) for name in names]
         found = await self._store.get(make_tag(owner), lookups, wait=wait)
-        read = [self.parse(owner, each) for each in found if each is not None]
+        read = [self.parse(each) for each in found if each is not None]
         return {each.name: each.record for each in read if each is not None}
 
     def lookup(self, names: Sequence[str]) -> Lookup:
         """For several kinds in one round trip, see `Store.get` and `parse`."""
         return Lookup(self.kind.name, names)
 
-    def parse(self, owner: str, found: Found | None) -> Stored[K] | None:
+    def parse(self, found: Found | None) -> Stored[K] | None:
         if found is None:
             return None
-        record = self._decode(self._key(owner, found.name), found.value)
+        record = self._decode(found.value)
         return Stored(found.name, record) if record is not None else None
 
     def parse_listed(self, listed: Iterable[ListedRecord]) -> Iterator[TaggedRecord[K]]:
         """Those that are whole."""
         for key, group, value in listed:
-            record = self._decode(key, value)
+            record = self._decode(value)
             if record is not None:
                 yield TaggedRecord(key.tag, group, key.name, record)
 
@@ -111,9 +109,9 @@ class Records(Generic[K]):
         self, owner: str, name: str, record: K, *, group: str = "", keep_seconds: float | None = None
     ) -> None:
         """Queued: the store has it a moment later, and reads of this process see it at once."""
-        key = self._key(owner, name)
         seconds = self.kind.keep_seconds if keep_seconds is None else keep_seconds
-        self._store.put(key, self._encode(key, record), seconds, group=group, linger=self.kind.linger)
+        value, linger = self._encode(record), self.kind.linger
+        self._store.put(self._key(owner, name), value, seconds, group=group, linger=linger)
 
     async def put_durable(
         self,
@@ -132,16 +130,15 @@ class Records(Generic[K]):
         Unusable, and nothing is written; Unknown if the store is away, then it is written later if the
         store has nothing by then.
         """
-        key = self._key(owner, name)
-        value = self._encode(key, record)
+        key, value, seconds = self._key(owner, name), self._encode(record), self.kind.keep_seconds
         stored = await self._store.put_durable(
-            key, value, self.kind.keep_seconds, group=group, if_absent=if_absent, lease=lease
+            key, value, seconds, group=group, if_absent=if_absent, lease=lease
         )
         if stored is None and lease is None:
             raise Purged("it was deleted meanwhile")
         if stored is None or stored == value:
             return record if stored is not None else None
-        before = self._decode(key, stored)
+        before = self._decode(stored)
         return record if before is None else before
 
     def drop(self, owner: str, name: str) -> None:
@@ -150,9 +147,8 @@ class Records(Generic[K]):
 
     async def take(self, owner: str, name: str, *, wait: float = LATEST) -> K | None:
         """Reads and deletes. Of several processes one gets it. Raises StoreError."""
-        key = self._key(owner, name)
-        value = await self._store.take(key, wait=wait)
-        return self._decode(key, value) if value is not None else None
+        value = await self._store.take(self._key(owner, name), wait=wait)
+        return self._decode(value) if value is not None else None
 
     async def list_tagged(
         self, tag: str | None, group: str | None = None, *, wait: float = LATEST
@@ -169,13 +165,7 @@ class Records(Generic[K]):
     def _key(self, owner: str, name: str) -> Key:
         return Key(make_tag(owner), self.kind.name, name)
 
-    def _encode(self, key: Key, record: K) -> bytes:
-        return seal(key, self._encoder.encode(record))
-
-    def _decode(self, key: Key, sealed: bytes) -> K | None:
-        value = unseal(key, sealed)
-        if value is None:
-            return None
+    def _decode(self, value: bytes) -> K | None:
         try:
             return self._decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -6,7 +6,7 @@ Rarely needed, so they are not held in memory.
 from collections.abc import Sequence
 
 from gateway.core.history.cleared_results import ResultHashesRecord
-from gateway.state.memory import Storage
+from gateway.state.cached import Storage
 from gateway.state.trip import Finding, Trip
 from gateway.store.interface import LATEST
 

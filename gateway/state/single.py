@@ -144,14 +144,10 @@ class Single:
 
     async def _work(self, owner: str, lease: Lease, make: Make[T], also: Find[T] | None) -> T:
         work = Work(self, owner, lease, also)
-        keeping = asyncio.create_task(self._keep(work))
-        try:
+        # A lease that is lost meanwhile is claimed again when the outcome is stored.
+        async with self._keeping(lambda: work.lease):
             newer = await also() if also is not None else None
             return newer if newer is not None else await make(work)
-        finally:
-            keeping.cancel()
-            # Also if this process ends: the others take over at once.
-            self._store.release(work.lease)
 
     async def claim(self, owner: str, name: str) -> Lease | HeldLease:
         return await self._store.claim(make_tag(owner), name, ttl=self._times.keep_seconds)
@@ -160,15 +156,9 @@ class Single:
         """Until it is released or its time is over, unless it was renewed."""
         await self._store.until_free(held)
 
-    @asynccontextmanager
-    async def holding(self, lease: Lease) -> AsyncIterator[None]:
+    def holding(self, lease: Lease) -> AbstractAsyncContextManager[None]:
         """Renews a lease, and releases it at the end. What is done inside is done even if it is lost."""
-        keeping = asyncio.create_task(self._renew(lease))
-        try:
-            yield
-        finally:
-            keeping.cancel()
-            self._store.release(lease)
+        return self._keeping(lambda: lease)
 
     async def note_failure(self, owner: str, lease: Lease, reason: str) -> None:
         record = FailedCompaction(fence=lease.fence, reason=reason)
@@ -183,13 +173,17 @@ class Single:
                 return found.record.reason
         return None
 
-    async def _keep(self, work: Work) -> None:
-        """A lease that is lost while the work goes on is claimed again when its outcome is stored."""
-        while True:
-            await asyncio.sleep(self._times.renew_seconds)
-            await self._store.renew(work.lease, ttl=self._times.keep_seconds)
+    @asynccontextmanager
+    async def _keeping(self, find_lease: Callable[[], Lease]) -> AsyncIterator[None]:
+        async def keep() -> None:
+            while True:
+                await asyncio.sleep(self._times.renew_seconds)
+                await self._store.renew(find_lease(), ttl=self._times.keep_seconds)
 
-    async def _renew(self, lease: Lease) -> None:
-        while True:
-            await asyncio.sleep(self._times.renew_seconds)
-            await self._store.renew(lease, ttl=self._times.keep_seconds)
+        keeping = asyncio.create_task(keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            # Also if this process ends: the others take over at once.
+            self._store.release(find_lease())

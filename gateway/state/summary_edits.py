@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.versions import VersionsRecord, with_version
-from gateway.state.memory import Storage
+from gateway.state.cached import Storage
 from gateway.state.pivots import Pivots
 from gateway.state.single import Single
 from gateway.store.interface import LATEST, HeldLease, Lease, StoreError, Unknown

@@ -6,10 +6,11 @@ from gateway.core.compaction.manual import Compacted
 from gateway.core.history.conversation import Conversation, list_links
 from gateway.core.history.head import Head
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.cached import Storage
 from gateway.state.chain_places import ChainPlace
 from gateway.state.heads import Heads
 from gateway.state.kinds import Marker
-from gateway.state.memory import Storage, Whose
+from gateway.state.memory import Whose
 from gateway.state.news import StateNews
 from gateway.state.trip import Trip
 from gateway.store.interface import LATEST, StoreError

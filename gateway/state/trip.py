@@ -51,7 +51,7 @@ class Trip:
         answer = Finding[K]()
 
         def note(found: Found | None) -> None:
-            stored = records.parse(self._owner, found)
+            stored = records.parse(found)
             name, answer.record = stored if stored is not None else ("", None)
             take(name, answer.record)
 

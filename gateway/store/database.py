@@ -172,7 +172,9 @@ def begin(connection: sqlite3.Connection, until: float) -> None:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, until: float) -> Iterator[None]:
+def transaction(connection: sqlite3.Connection, until: float, *, is_durable: bool = False) -> Iterator[None]:
+    """is_durable: also a sudden end of the machine cannot lose it."""
+    connection.execute(f"PRAGMA synchronous={'FULL' if is_durable else 'NORMAL'}").fetchall()
     begin(connection, until)
     try:
         yield

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gateway.store.interface import (
@@ -49,8 +50,8 @@ _BATCH_RECORDS: Final = 500
 _BATCH_BYTES: Final = 4 << 20
 _RETRY_SECONDS: Final = 1.0
 _CLOSE_SECONDS: Final = 5.0
-# Admission of a request waits so long for the counters of all processes; then each process counts alone.
-_ADMISSION_SECONDS: Final = 0.25
+# Admission waits no longer for the counters of a store that is far, or away.
+_SHORT_ADMISSION_SECONDS: Final = 0.25
 # Clocks of leases are coarse. A waiter that asks again at once would only be told "held" once more.
 _LEAST_WAIT_SECONDS: Final = 0.01
 # Clocks are set back, too: then less is left than there was.
@@ -72,6 +73,9 @@ class QueuedStore(ABC):
 
     Listeners are called in the loop's next round: one that raises ends nothing but itself.
     """
+
+    # Admission of a request waits so long for the counters of all processes; then each process counts alone.
+    _admission_seconds: float = _SHORT_ADMISSION_SECONDS
 
     def __init__(self, shown: str, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         """shown: the name of the store in log lines."""
@@ -236,12 +240,11 @@ class QueuedStore(ABC):
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
         self._task = None
-        if self._queue or self._flying:
-            count = len(self._queue) + len(self._flying)
-            _log.warning(
-                "store %s: %d writes are lost, it could not take them before the end", self.shown, count
-            )
-        for waiting in (*self._flying, *self._queue):
+        lost = (*self._flying, *self._queue)
+        if lost:
+            text = "store %s: %d writes are lost, it could not take them before the end"
+            _log.warning(text, self.shown, len(lost))
+        for waiting in lost:
             waiting.refuse(Unusable("the store is closed"))
         await self._disconnect()
 
@@ -312,21 +315,18 @@ class QueuedStore(ABC):
         except asyncio.CancelledError:
             self._give_up(claiming)
             raise
-        if not done:
+        with suppress(StoreError):
+            if done:
+                return claiming.result()
             self._give_up(claiming)
-            return Lease(tag, name, 0)
-        try:
-            return claiming.result()
-        except StoreError:
-            return Lease(tag, name, 0)
+        return Lease(tag, name, 0)
 
     async def renew(self, lease: Lease, *, ttl: float) -> bool:
         if lease.is_alone or not self._is_open:
             return True
-        try:
+        with suppress(StoreError):
             return await self._in_time(self._renew(lease, ttl), LATEST)
-        except StoreError:
-            return True
+        return True
 
     def release(self, lease: Lease) -> None:
         if not lease.is_alone:
@@ -342,18 +342,22 @@ class QueuedStore(ABC):
             seconds = min(_MOST_WAIT_SECONDS, max(_LEAST_WAIT_SECONDS, held.seconds_left))
             await asyncio.wait({waiter}, timeout=seconds)
         finally:
-            if name in self._waiters:
-                self._waiters[name].discard(waiter)
-                if not self._waiters[name]:
-                    del self._waiters[name]
+            others = self._waiters.get(name, set())
+            others.discard(waiter)
+            if not others:
+                self._waiters.pop(name, None)
 
     async def count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
         self._check_open()
-        return await _know(self._in_time(self._count(tag, name, cost, most, window), _ADMISSION_SECONDS))
+        return await self._admit(self._count(tag, name, cost, most, window))
 
     async def hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
         self._check_open()
-        return await _know(self._in_time(self._hold(tag, name, member, most, ttl), _ADMISSION_SECONDS))
+        return await self._admit(self._hold(tag, name, member, most, ttl))
+
+    async def _admit(self, asked: Awaitable[_Result]) -> _Result:
+        seconds = _SHORT_ADMISSION_SECONDS if self._is_away else self._admission_seconds
+        return await _know(self._in_time(asked, seconds))
 
     def let_go(self, tag: str, name: str, member: str) -> None:
         self._add(LetGo(tag=tag, name=name, member=member), 0.0)
@@ -375,11 +379,8 @@ class QueuedStore(ABC):
         self._add(write, linger)
 
     def _add(self, waiting: Waiting, linger: float) -> None:
-        """Raises Unusable if somebody waits for it and there is no room; ValueError for another text than
-        printable ASCII, which must not come as far as the task that writes.
-        """
-        if not all(word.isascii() and word.isprintable() for word in waiting.words):
-            raise ValueError("names in a store are printable ASCII")
+        """Raises Unusable if somebody waits for it and there is no room; ValueError as `measure`."""
+        waiting.size_bytes = waiting.measure()
         if not self._is_open:
             waiting.refuse(Unusable("the store is closed"))
             return
@@ -485,11 +486,9 @@ class QueuedStore(ABC):
         loop = asyncio.get_running_loop()
         while (seconds := self._due_at - loop.time()) > 0 and self._is_open:
             self._wake.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(None if math.isinf(seconds) else seconds):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
     def _take_batch(self) -> Sequence[Waiting]:
         """In the order of the queue, also what would linger: what is durable stands on what came before."""

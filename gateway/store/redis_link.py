@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -193,7 +194,9 @@ def make_client(address: Address, *, retries: int = 1) -> Redis:
         protocol=2,
         driver_info=None,
         max_connections=1,
-        socket_timeout=_LOST_SECONDS,
+        # With one, the library sends within `wait_for`, which loses a cancellation in Python 3.11: the
+        # connection is opened once more, and nobody closes it. Whoever asks limits the time.
+        socket_timeout=None,
         socket_connect_timeout=_CONNECT_SECONDS,
         # A connection that listens pings on its own account, see `RedisNews`.
         health_check_interval=30 if retries else 0,
@@ -267,6 +270,7 @@ class RedisLink:
         self._lost_at = 0.0
         self._first: asyncio.Future[LinkFailure | None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._clients: list[Redis] = []
 
     @property
     def is_away(self) -> bool:
@@ -275,21 +279,25 @@ class RedisLink:
     async def open(
         self, make_check: Callable[[], RedisCall], note_check: Callable[[ServerReply], None]
     ) -> None:
-        """Returns after the first try. Raises StoreRefused if the server refuses this gateway.
+        """Returns after the first try. Raises StoreRefused if the server refuses this gateway. To be closed
+        in any case.
 
         make_check, note_check: what the server is asked from time to time, and the reply.
         """
         self._first = asyncio.get_running_loop().create_future()
         for _ in range(_LANES):
-            self._start_lane()
+            self._clients.append(make_client(self._address))
+            self._start_lane(self._clients[-1])
         self._tasks.append(asyncio.create_task(self._beat(make_check, note_check)))
         failure = await self._first
         if failure is not None and failure.is_final:
-            await self.close()
             raise StoreRefused(f"store {self.shown} refuses this gateway: {failure.reason}")
 
     async def close(self) -> None:
         await _end(self._tasks)
+        # Not by the tasks: the second cancellation of one that is slow would keep connections open.
+        for client in self._clients:
+            await _close_client(client)
         while self._queue:
             self._queue.popleft().future.cancel()
 
@@ -345,34 +353,30 @@ class RedisLink:
 
     # Lanes
 
-    def _start_lane(self, pause_seconds: float = 0.0) -> None:
-        lane = asyncio.create_task(self._run_lane(pause_seconds))
+    def _start_lane(self, client: Redis, pause_seconds: float = 0.0) -> None:
+        lane = asyncio.create_task(self._run_lane(client, pause_seconds))
         self._tasks.append(lane)
-        lane.add_done_callback(self._replace_lane)
+        lane.add_done_callback(partial(self._replace_lane, client))
 
-    def _replace_lane(self, lane: "asyncio.Task[None]") -> None:
+    def _replace_lane(self, client: Redis, lane: "asyncio.Task[None]") -> None:
         """A fault of ours, or of the client library, takes no lane away for good."""
         error = lane.exception() if not lane.cancelled() else None
         if error is not None:
             text = "store %s: a connection has failed (%s) and is begun anew"
             _log.error(text, self.shown, type(error).__name__)
             self._tasks.remove(lane)
-            self._start_lane(_PROBE_SECONDS)
+            self._start_lane(client, _PROBE_SECONDS)
 
-    async def _run_lane(self, pause_seconds: float) -> None:
-        await asyncio.sleep(pause_seconds)
-        client, failures = make_client(self._address), 0
-        try:
-            while True:
-                is_connected = await self._connect(client)
-                while is_connected and await self._fly(client, await self._next_calls()):
-                    failures = 0
-                with suppress(*FAILURES):
-                    await client.connection_pool.disconnect()
-                await asyncio.sleep(_PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)])
-                failures += 1
-        finally:
-            await client.aclose()
+    async def _run_lane(self, client: Redis, pause_seconds: float) -> None:
+        failures = 0
+        while True:
+            await asyncio.sleep(pause_seconds)
+            is_connected = await self._connect(client)
+            while is_connected and await self._fly(client, await self._next_calls()):
+                failures = 0
+            await _close_client(client)
+            pause_seconds = _PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)]
+            failures += 1
 
     async def _connect(self, client: Redis) -> bool:
         try:
@@ -412,21 +416,27 @@ class RedisLink:
             pipeline.execute_command(*command)
         self._in_air += 1
         replies: Sequence[ServerReply] | None = None
-        executing = asyncio.ensure_future(pipeline.execute(raise_on_error=False))
+        parts = 1 + size // _BYTES_PER_TIMEOUT
+        lateness = asyncio.create_task(self._note_late(self._seconds * parts))
         try:
-            is_in_time = await wait_sliced(executing, self._seconds * (1 + size // _BYTES_PER_TIMEOUT))
-            if not is_in_time:
-                self._note_away(LinkFailure("it does not answer in time"))
-            replies = await executing
+            async with asyncio.timeout(_LOST_SECONDS * parts):
+                replies = await pipeline.execute(raise_on_error=False)
         except FAILURES:
             return False
         finally:
             if replies is None:
                 self._send_again(calls)
             self._in_air -= 1
-            executing.cancel()
+            is_in_time = not lateness.done()
+            lateness.cancel()
         self._note_heard()
         return self._deliver(calls, replies, is_in_time)
+
+    async def _note_late(self, seconds: float) -> None:
+        """What is under way is waited for in any case."""
+        for _ in range(_SLICES):
+            await asyncio.sleep(seconds / _SLICES)
+        self._note_away(LinkFailure("it does not answer in time"))
 
     def _deliver(self, calls: Sequence[RedisCall], replies: Sequence[ServerReply], is_in_time: bool) -> bool:
         again: list[RedisCall] = []
@@ -508,6 +518,12 @@ async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
         await asyncio.wait(running, timeout=_CANCEL_SECONDS)
 
 
+async def _close_client(client: Redis) -> None:
+    """Its next call connects it again."""
+    with suppress(*FAILURES):
+        await client.connection_pool.disconnect()
+
+
 def take_reply(call: RedisCall) -> ServerReply:
     """Of a call that is done. Raises Unusable if it was refused."""
     reply = call.future.result()
@@ -522,7 +538,6 @@ class RedisNews:
     def __init__(
         self, address: Address, channel: str, *, hear: Callable[[bytes], None], gap: Callable[[], None]
     ) -> None:
-        self._address = address
         self._channel = channel
         self._hear = hear
         self._gap = gap
@@ -530,28 +545,29 @@ class RedisNews:
         self.failure: LinkFailure | None = None
         self.has_tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._client = make_client(address, retries=0)
+        self._pubsub = self._client.pubsub()
 
     def open(self) -> None:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
         await _end([self._task] if self._task is not None else [])
+        await self._pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's own
+        await _close_client(self._client)
 
     async def _run(self) -> None:
         failures = 0
         while True:
-            client = make_client(self._address, retries=0)
-            pubsub, failures = client.pubsub(), failures + 1
+            failures += 1
             try:
-                await self._subscribe(pubsub)
+                await self._subscribe(self._pubsub)
                 failures = 0
-                await self._listen(pubsub)
+                await self._listen(self._pubsub)
             except FAILURES as error:
                 # Whether the server is there is logged where calls are sent.
                 self.failure = explain(error)
-            finally:
-                await pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's own
-                await client.aclose()
+            await self._pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's own
             if failures == 0:
                 self._gap()
             self.has_tried.set()

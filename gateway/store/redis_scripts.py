@@ -155,7 +155,7 @@ _FREE: Final = "#!lua flags=allow-oom,allow-cross-slot-keys\n" + _COMMON
 # ARGV: operations, the newest purge that is known, texts of records, which operations name by their place
 # (cmsgpack reads no bytes). Returns what became of each operation, and the purges that
 # the process did not know. Results: 1 is done, 0 refused because of a purge, -1 the lease is lost; a text is
-# what stands there.
+# what stands there; text and ms left: what was taken.
 _WRITE_ALL: Final = (
     _COMMON
     + """
@@ -189,8 +189,9 @@ end
 function writing.take(tag, kind, name)
   local member = kind .. ':' .. tag .. ':' .. name
   local text = read(member)
+  local left = text and redis.call('PTTL', P .. member)
   remove(member)
-  return text or 0
+  return text and {text, left} or 0
 end
 
 function writing.skip() return 0 end

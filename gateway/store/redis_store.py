@@ -105,6 +105,14 @@ class RedisStore(QueuedStore):
         self._warned: set[str] = set()
 
     async def _connect(self) -> int:
+        try:
+            await self._open_link()
+        except BaseException:  # also a cancellation leaves no connection open
+            await self._disconnect()
+            raise
+        return self._known
+
+    async def _open_link(self) -> None:
         self._started_at = time.monotonic()
         self._checked = asyncio.get_running_loop().create_future()
         await self._link.open(self._send_check, self._note_check)
@@ -113,9 +121,7 @@ class RedisStore(QueuedStore):
             await self._news.has_tried.wait()
         failure = self._news.failure
         if failure is not None and failure.is_final:
-            await self._disconnect()
             raise StoreRefused(f"store {self.shown} refuses this gateway: {failure.reason}")
-        return self._known
 
     async def _disconnect(self) -> None:
         await self._news.close()
@@ -299,15 +305,26 @@ class RedisStore(QueuedStore):
         damaged: list[tuple[int, Put]] = []
         for at, (waiting, reply) in enumerate(zip(batch, replies, strict=True)):
             value = None
-            if isinstance(waiting, Put | Take) and isinstance(reply, bytes):
-                found = self._parse(waiting.key, reply)
-                value = found.value if found is not None else None
-            if isinstance(waiting, Put) and reply == 1:
-                value = waiting.value
-            elif isinstance(waiting, Put) and isinstance(reply, bytes) and value is None:
-                damaged.append((at, waiting))
+            match waiting, reply:
+                case Put(), 1:
+                    value = waiting.value
+                case Put(key=key), bytes(text):
+                    found = self._parse(key, text)
+                    value = found.value if found is not None else None
+                    if found is None:
+                        damaged.append((at, waiting))
+                case Take(key=key), [bytes(text), int(left_ms)]:
+                    value = self._take_out(waiting, self._parse(key, text), left_ms)
             results.append(value)
         return results, damaged
+
+    @staticmethod
+    def _take_out(take: Take, found: ListedRecord | None, left_ms: int) -> bytes | None:
+        if found is None:
+            return None
+        ttl = max(left_ms, 0) / 1000
+        take.taken = Put(key=take.key, value=found.value, ttl=ttl, group=found.group, if_absent=True)
+        return found.value
 
     async def _delete(self, tag: str, group: str | None, known: int) -> Deleted:
         message = f"{self._process} {_PURGED} {tag}"

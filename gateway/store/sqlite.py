@@ -11,14 +11,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 from gateway.store import tables
 from gateway.store.database import LOCK_SECONDS, Database, Session, mapped_errors, transaction
-from gateway.store.folder import describe_refusal, is_full, probe, remove_set_aside
+from gateway.store.folder import STATE_NAME, describe_refusal, is_full, probe, remove_set_aside
 from gateway.store.interface import (
     LATEST,
     Found,
@@ -59,6 +60,9 @@ _SCRUB_TRIES: Final = 80
 
 class SqliteStore(QueuedStore):
     """folder: None for a store in memory; that one drops what expires first when it is full."""
+
+    # Workers write one after the other, and a disk can be busy for a moment: no reason to forget a limit.
+    _admission_seconds = LATEST
 
     def __init__(
         self,
@@ -433,5 +437,17 @@ def _remove_set_aside(folder: Path) -> None:
 
 
 def _try_to_write(connection: sqlite3.Connection) -> None:
-    with transaction(connection, time.monotonic() + LATEST):
+    with transaction(connection, time.monotonic() + LATEST, is_durable=True):
         pass
+
+
+def read_snapshot(folder: Path, kind: str) -> list[ListedRecord]:
+    """All of a kind, of all owners, also while another process uses the folder; changes nothing. Empty if the
+    store is absent, damaged or not readable.
+    """
+    address = f"file:{quote(str(folder / STATE_NAME))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=LATEST)) as connection:
+            return tables.list_records(connection, kind, None, None, time.time())
+    except sqlite3.Error:
+        return []

@@ -137,8 +137,7 @@ def write_batch(
     connection: sqlite3.Connection, batch: Sequence[Waiting], known: int, moment: Moment
 ) -> Written:
     is_durable = any(waiting.promise is not None for waiting in batch)
-    connection.execute(f"PRAGMA synchronous={'FULL' if is_durable else 'NORMAL'}").fetchall()
-    with transaction(connection, moment.until):
+    with transaction(connection, moment.until, is_durable=is_durable):
         purges = _find_purges(connection, known)
         newest = find_newest_purge(connection)
         results = [_apply(connection, waiting, newest, moment) for waiting in batch]
@@ -192,7 +191,6 @@ def claim_lease(
     connection: sqlite3.Connection, tag: str, name: str, ttl: float, moment: Moment
 ) -> Lease | HeldLease:
     """A fence is the time in microseconds, or one more than the last: a file that begins anew goes on."""
-    connection.execute("PRAGMA synchronous=NORMAL").fetchall()
     with transaction(connection, moment.until):
         fence, expires = connection.execute(_FENCE, (tag, name)).fetchone() or (0, 0.0)
         if moment.now < expires <= _find_latest(moment, ttl):
@@ -205,7 +203,6 @@ def claim_lease(
 
 
 def renew_lease(connection: sqlite3.Connection, lease: Lease, ttl: float, moment: Moment) -> bool:
-    connection.execute("PRAGMA synchronous=NORMAL").fetchall()
     with transaction(connection, moment.until):
         row = connection.execute(_FENCE, (lease.tag, lease.name)).fetchone()
         if row is not None and (row[0] != lease.fence or row[1] <= 0):
@@ -239,7 +236,6 @@ def count_cost(
     """key: tag and name. limit: the most, and the seconds of the window."""
     most, window = limit
     slot = int(moment.now // window)
-    connection.execute("PRAGMA synchronous=NORMAL").fetchall()
     with transaction(connection, moment.until):
         rows = connection.execute(
             "SELECT slot, used FROM counter WHERE tag=? AND name=? AND slot>=?", (*key, slot - 1)
@@ -260,7 +256,6 @@ def hold_place(
 ) -> bool:
     """place: tag, name and member."""
     tag, name, member = place
-    connection.execute("PRAGMA synchronous=NORMAL").fetchall()
     with transaction(connection, moment.until):
         rows = connection.execute(
             "SELECT member FROM place WHERE tag=? AND name=? AND expires>? AND expires<=? AND member<>?",
@@ -304,8 +299,7 @@ def bury(
 
     Returns all that the process may not know; the last one is this.
     """
-    connection.execute("PRAGMA synchronous=FULL").fetchall()
-    with transaction(connection, moment.until):
+    with transaction(connection, moment.until, is_durable=True):
         # A file that begins anew goes on where the process is.
         number = max(find_newest_purge(connection), known, int(moment.now * 1e6)) + 1
         connection.execute("INSERT INTO purge VALUES (?,?,?,?,0)", (number, tag, group, moment.now))
@@ -317,7 +311,7 @@ def bury(
 def remove_buried(connection: sqlite3.Connection, purge: NumberedPurge, moment: Moment) -> int:
     """Some of what is older than the tombstone. Returns how many; less than `DELETE_STEP` at the end."""
     number, tag, group = purge
-    with transaction(connection, moment.until):
+    with transaction(connection, moment.until, is_durable=True):
         if group is None:
             removed = connection.execute(_REMOVE, (tag, number, DELETE_STEP))
         else:

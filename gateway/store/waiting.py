@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gateway.store.interface import Key, Lease, StoreError
 
 # Memory of what waits, beside names and value: measured with objects and dictionary slots.
-OVERHEAD_BYTES: Final = 400
+_OVERHEAD_BYTES: Final = 400
 # Text of the news that a lease is over. No user publishes a text with this beginning.
 FREED: Final = "!freed"
 
@@ -18,7 +18,7 @@ class Waiting:
     """Something that is to be written.
 
     known: the number of the newest purge that this process knew then. promise: somebody waits for it.
-    is_late: the one who asked has gone on without an answer.
+    is_late: the one who asked has gone on without an answer. size_bytes: of memory, while it waits.
     """
 
     known: int = 0
@@ -26,6 +26,7 @@ class Waiting:
     is_late: bool = False
     # Set when a purge is heard of while it is on its way.
     is_purged: bool = False
+    size_bytes: int = 0
 
     @property
     def words(self) -> Sequence[str]:
@@ -33,13 +34,18 @@ class Waiting:
         return ()
 
     @property
-    def size_bytes(self) -> int:
-        return OVERHEAD_BYTES + sum(map(len, self.words))
-
-    @property
     def is_plain(self) -> bool:
         """Nobody waits for it, and it depends on nothing that is stored."""
         return False
+
+    def measure(self) -> int:
+        """Bytes of memory. Raises ValueError for names that are not printable ASCII, which must not come as
+        far as the task that writes.
+        """
+        words = "".join(self.words)
+        if not (words.isascii() and words.isprintable()):
+            raise ValueError("names in a store are printable ASCII")
+        return _OVERHEAD_BYTES + len(words)
 
     def answer(self, result: bytes | None) -> None:
         if self.promise is not None and not self.promise.done():
@@ -83,9 +89,9 @@ class Put(Waiting):
     def words(self) -> Sequence[str]:
         return (*self.key, self.group)
 
-    @property
-    def size_bytes(self) -> int:
-        return OVERHEAD_BYTES + sum(map(len, self.words)) + len(self.value)
+    def measure(self) -> int:
+        # `super()` finds no class in one with slots, which is made anew.
+        return Waiting.measure(self) + len(self.value)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -3,7 +3,6 @@
 Does not know what requests are about. Tenants without such a limit never come here.
 """
 
-import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
@@ -45,10 +44,7 @@ class QuotaGate:
         """Around a request, until its response has ended. Raises RequestRefused (429)."""
         place = self._ledger.make_place(make_tag(tenant.id), "places")
         try:
-            has_place, wait_seconds = await asyncio.gather(
-                self._take(place, quota.concurrent_requests), self._count(tenant, quota.requests_per_minute)
-            )
-            self._check(tenant, quota, wait_seconds, has_place=has_place)
+            await self._check(tenant, quota, place)
             begun_seconds = self._clock()
             yield
             self._note_length(tenant, self._clock() - begun_seconds)
@@ -56,23 +52,24 @@ class QuotaGate:
             if quota.concurrent_requests is not None:
                 self._ledger.let_go(place)
 
-    def _check(self, tenant: Tenant, quota: Quota, wait_seconds: float, *, has_place: bool) -> None:
-        """Raises RequestRefused. What is refused counts for nothing."""
+    async def _check(self, tenant: Tenant, quota: Quota, place: HeldPlace) -> None:
+        """Raises RequestRefused. What is refused counts for nothing.
+
+        The minute comes first: no place goes to a request that it refuses, not even for a moment.
+        """
+        rate = _make_rate(tenant, quota.requests_per_minute)
+        wait_seconds = await self._ledger.count(rate) if rate is not None else 0.0
         if wait_seconds:
             self._note_refusal(tenant.display_name, "requests_per_minute")
             raise _make_refusal(f"{quota.requests_per_minute} requests a minute", wait_seconds)
-        if not has_place and quota.concurrent_requests is not None:
-            if quota.requests_per_minute is not None:
-                self._ledger.correct_later(_make_rate(tenant, quota.requests_per_minute), -1)
-            self._note_refusal(tenant.display_name, "concurrent_requests")
-            wait_seconds = self._guess_wait(tenant, quota.concurrent_requests)
-            raise _make_refusal(f"{quota.concurrent_requests} requests at the same time", wait_seconds)
-
-    async def _take(self, place: HeldPlace, most: int | None) -> bool:
-        return await self._ledger.take(place, most) if most is not None else True
-
-    async def _count(self, tenant: Tenant, most: int | None) -> float:
-        return await self._ledger.count(_make_rate(tenant, most)) if most is not None else 0.0
+        most = quota.concurrent_requests
+        if most is None or await self._ledger.take(place, most):
+            return
+        if rate is not None:
+            # Before the client hears of it, which may ask again at once.
+            await self._ledger.count(rate, -1)
+        self._note_refusal(tenant.display_name, "concurrent_requests")
+        raise _make_refusal(f"{most} requests at the same time", self._guess_wait(tenant, most))
 
     def _guess_wait(self, tenant: Tenant, most: int) -> float:
         """Until one of the running requests ends, by how long those before them took."""
@@ -84,8 +81,8 @@ class QuotaGate:
         self._usual_seconds[tenant.id] = before + _NEWEST_SHARE * (seconds - before)
 
 
-def _make_rate(tenant: Tenant, most: int) -> Rate:
-    return Rate(make_tag(tenant.id), "requests", most, _MINUTE)
+def _make_rate(tenant: Tenant, most: int | None) -> Rate | None:
+    return None if most is None else Rate(make_tag(tenant.id), "requests", most, _MINUTE)
 
 
 def _make_refusal(limit: str, wait_seconds: float) -> RequestRefused:

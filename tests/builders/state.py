@@ -5,7 +5,7 @@ from typing import Any
 from gateway.core.history.conversation import Conversation
 from gateway.state import State, make_storage
 from gateway.state import make_state as make_state_of
-from gateway.state.memory import Storage
+from gateway.state.cached import Storage
 from gateway.state.single import LeaseTimes
 from gateway.store.interface import Key, Store
 from gateway.store.keys import make_tag

@@ -51,6 +51,7 @@ models:
 IMPATIENT = "bounds: {head_seconds: 0.2, stall_seconds: 0.2}\n"
 # It is so long that a body which ends within it leaves something that is no request.
 LAST = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Long: %s\r\nConnection: close\r\n\r\n" % (b"x" * 7_777)
+PLAIN = render_request(body=b'{"model":"m","messages":[]}')
 _CASE = re.compile(rb"(\d+);")
 # What the gateway may answer by itself: the client's fault, or a version or method that it does not have.
 OWN = {400, 404, 405, 408, 411, 413, 414, 415, 417, 421, 426, 431, 501, 505}
@@ -166,7 +167,11 @@ async def check(arena: Arena, cases: Sequence[Odd]) -> list[list[tuple[int, byte
     arrived = Counter(request.find(b"x-case") for request in arena.upstream.arrived)
     for at, odd in enumerate(cases):
         assert arrived[b"%d;" % at] <= odd.sent.count(b"X-Case: %d;" % at), odd
-    assert (await ask(arena.port, render_request(body=b'{"model":"m","messages":[]}'))).status == 200
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        # Where the bounds are short, a busy machine may be too slow for a plain request, too.
+        while (status := (await ask(arena.port, PLAIN)).status) == 408:
+            pass
+    assert status == 200
     return found
 
 

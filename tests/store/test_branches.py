@@ -15,7 +15,7 @@ from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
 from gateway.state.heads import claim_continuation
 from gateway.state.kinds import Marker
-from gateway.store.interface import Key, seal
+from gateway.store.interface import Key
 from gateway.store.keys import make_tag
 from tests.builders.state import look_for_marker, make_state, make_store
 from tests.builders.trimmed import say
@@ -297,5 +297,5 @@ async def test_a_recall_of_an_earlier_version_is_read_or_absent(kind: str, is_re
     rounds = [{"call": recall.text, "results": "", "shown": 0, "said": 0, "is_parallel": False}]
     written = msgspec.to_builtins(recall) | {"kind": kind, "rounds": rounds, "reply": shown}
     key = Key(make_tag("t"), "recall", recall.key)
-    store.put(key, seal(key, msgspec.msgpack.encode(written)), 60)
+    store.put(key, msgspec.msgpack.encode(written), 60)
     assert await make_state(store).recalls.load("t", [recall.key]) == [recall] * is_read

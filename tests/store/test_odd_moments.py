@@ -9,7 +9,7 @@ import pytest
 
 from gateway.store import tables
 from gateway.store.interface import HeldLease, Lease, Unknown, Unusable
-from gateway.store.snapshot import read_snapshot
+from gateway.store.sqlite import read_snapshot
 from tests.store.backends import OTHER_TAG, TAG, head, opened
 from tests.store.clock import Clock
 from tests.store.test_trouble import has_gap, remove_file, run_sql

@@ -126,20 +126,23 @@ async def test_damaged_and_foreign_values_count_as_absent_and_are_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with opened_place() as place:
-        keys = [head(number) for number in range(4)]
-        names = [f"gateway2:head:{TAG}:{number}" for number in range(4)]
-        good = seal(keys[3], b"group\ngood")
+        keys = [head(number) for number in (0, 1, 2, 4, 5, 3)]
+        names = [f"gateway2:head:{TAG}:{key.name}" for key in keys]
+        good = seal(keys[-1], b"group\ngood")
         await place.server.run_all(
             [
                 ("LPUSH", names[0], "x"),
                 ("SET", names[1], "damaged"),
                 ("SET", names[2], good),
-                ("SET", names[3], good),
+                # It lost its end, and one of its bits is another one.
+                ("SET", names[3], seal(keys[3], b"group\ngood")[:-1]),
+                ("SET", names[4], seal(keys[4], b"group\ngood").replace(b"good", b"gooe")),
+                ("SET", names[5], good),
             ]
         )
-        (found,) = await place.near.store.get(TAG, [Lookup("head", ["0", "1", "2", "3"])], wait=2)
+        (found,) = await place.near.store.get(TAG, [Lookup("head", [key.name for key in keys])], wait=2)
         assert found == ("3", b"good")
-        assert [await place.near.read(each) for each in keys[:3]] == [None] * 3
+        assert [await place.near.read(each) for each in keys[:-1]] == [None] * 5
         assert await place.near.store.take(keys[2]) is None
         for key in keys[:2]:
             assert await place.near.store.put_durable(key, b"ours", 60, if_absent=True) == b"ours"
@@ -261,6 +264,21 @@ async def test_a_claim_that_is_granted_late_is_given_back() -> None:
             await place.far.store.until_free(held)
             held = await place.far.store.claim(TAG, "1", ttl=5)
         assert isinstance(held, Lease)
+
+
+async def test_what_is_taken_too_late_for_the_one_who_asked_stays_where_it_was() -> None:
+    async with opened_place() as place:
+        await place.far.store.put_durable(head(1), b"marker", 60, group="g")
+        # From now on the server knows the script.
+        assert await place.near.store.take(head(2), wait=10) is None
+        place.proxy.delay_seconds = 0.5
+        with pytest.raises(Unknown):
+            await place.near.store.take(head(1), wait=0.1)
+        place.proxy.delay_seconds = 0
+        # What is given to a store is written in its order.
+        await place.near.store.put_durable(head("end"), b"1", 60, wait=10)
+        await place.far.until_read(head(1), b"marker")
+        assert await place.far.store.delete(TAG, "g") == 1
 
 
 async def test_what_is_promised_alone_replaces_nothing_later() -> None:

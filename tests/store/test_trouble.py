@@ -277,6 +277,36 @@ def change_version(path: Path) -> None:
     run_sql(path.parent, "PRAGMA user_version=77")
 
 
+async def test_a_record_that_lost_its_end_or_a_bit_or_was_written_for_another_key_is_absent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "store"
+    async with opened(folder) as process:
+        await process.keep("a", b"some value", group="g")
+        ((whole,),) = run_sql(folder, "SELECT value FROM record")
+        assert isinstance(whole, bytes)
+        flipped = [
+            whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))
+        ]
+        for damaged in (*flipped, *(whole[:end] for end in range(len(whole)))):
+            run_sql(folder, "UPDATE record SET value=?", damaged)
+            assert await process.get("a") is None
+        assert await process.store.list("head", wait=10) == []
+        assert await process.store.take(head("a"), wait=10) is None
+        for place in (
+            "SELECT kind, tag, 'b'",
+            "SELECT 'pivot', tag, name",
+            f"SELECT kind, '{OTHER_TAG}', name",
+        ):
+            await process.keep("a", b"some value", group="g")
+            run_sql(folder, f"INSERT INTO record {place}, grp, expires, known, value FROM record LIMIT 1")
+            assert await process.get("a") == b"some value"
+        assert [await process.get("b"), await process.get("a", kind="pivot")] == [None, None]
+        assert await process.get("a", tag=OTHER_TAG) is None
+    assert "a damaged record of kind head counts as absent" in caplog.text
+    assert find_errors(caplog) == [] and list_set_aside(folder) == []
+
+
 @pytest.mark.parametrize(
     "damage", [write_garbage, cut, empty, put_a_folder_there, change_tables, change_version]
 )

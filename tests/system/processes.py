@@ -101,7 +101,7 @@ def _read_state(process_id: int) -> str:
 
 
 async def wait_until_gone(process_ids: Sequence[int]) -> None:
-    await wait_until(lambda: not any(map(is_alive, process_ids)))
+    await wait_until(lambda: not any(map(is_alive, process_ids)), PATIENCE_SECONDS)
 
 
 def read_peak_bytes(process_id: int) -> int:

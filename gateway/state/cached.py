@@ -1,0 +1,279 @@
+"""Records of one kind with memory in front: what is found there is not asked for again."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple
+
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
+from gateway.state.kinds import StateRecords
+from gateway.state.memory import Memory, Whose
+from gateway.state.records import K, Records
+from gateway.state.trip import Trip
+from gateway.store.interface import LATEST, Lease, Store, Unknown
+from gateway.store.keys import make_tag
+
+# What a record takes in memory beside its texts.
+RECORD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
+_ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
+# A record in use is written again once a day, or it would expire.
+_REFRESH_SECONDS: Final = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What every part of the state is built on.
+
+    keep_seconds: a record that is not written again for so long is dropped. max_bytes: of memory, for each
+    kind of record. clock: monotonic.
+    """
+
+    store: Store
+    records: StateRecords
+    memory: Memory
+    keep_seconds: float
+    max_bytes: int
+    clock: Callable[[], float] = time.monotonic
+
+    def is_old(self, written_seconds: float) -> bool:
+        """Whether a record that is still in use must be written again."""
+        return self.clock() - written_seconds >= min(_REFRESH_SECONDS, self.keep_seconds / 4)
+
+    @property
+    def generation(self) -> int:
+        return self.memory.generation
+
+    def begin_trip(self, owner: str, wait: float = LATEST) -> Trip:
+        """Look-ups for one request."""
+        return Trip(self.store, self.memory, owner, wait)
+
+
+class _Held(NamedTuple, Generic[K]):
+    """A record in memory."""
+
+    whose: Whose
+    # None if the store had none when it was asked.
+    record: K | None
+    # None for a record that was loaded, because its age is not known, and for one in memory alone.
+    written_seconds: float | None
+    # In which generation the store was last known to have it, or not; None if it never was.
+    generation: int | None
+    # Another process has changed it.
+    is_outdated: bool = False
+
+
+class Cached(Generic[K]):
+    """Records of one kind with memory in front."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        records: Records[K],
+        *,
+        weigh: Callable[[K], int] | None = None,
+        group_of: Callable[[K], str] | None = None,
+        is_better: Callable[[K, K], bool] | None = None,
+        on_lost: Callable[[K], None] | None = None,
+    ) -> None:
+        """weigh: bytes that a record takes in memory. group_of: its conversation. is_better: whether the
+        first record, from the store, takes the place of the second one in memory. on_lost: is told of
+        records that had to make room.
+        """
+        self.records = records
+        self._storage = storage
+        self._weigh = weigh or _weigh_plain
+        self._group_of = group_of or _belong_to_none
+        self._is_better = is_better or _is_never
+        self._on_lost = on_lost
+        self._held: Lru[str, _Held[K]] = storage.memory.shelf(lambda held: (held.whose,), storage.max_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._held.size_bytes
+
+    def find(self, key: str) -> K | None:
+        """In memory alone."""
+        held = self._held.get(key)
+        return held.record if held is not None else None
+
+    def is_current(self, key: str) -> bool:
+        """Whether memory has it, and no other process is known to have changed it."""
+        held = self._held.peek(key)
+        return held is not None and held.record is not None and not held.is_outdated
+
+    def is_missing(self, key: str) -> bool:
+        """Whether memory lacks it, and the store may have it."""
+        held = self._held.peek(key)
+        if held is None or held.is_outdated:
+            return True
+        return held.record is None and held.generation != self._storage.generation
+
+    def is_stored(self, key: str) -> bool:
+        """Whether the store had it in this generation."""
+        held = self._held.peek(key)
+        return held is not None and held.record is not None and held.generation == self._storage.generation
+
+    def list_all(self) -> list[K]:
+        """Everything in memory."""
+        return [held.record for held in self._held.values() if held.record is not None]
+
+    def ask(self, trip: Trip, owner: str, key: str) -> None:
+        """For what the store has, also if memory has something."""
+        before = self._held.peek(key)
+
+        def take(_: str, stored: K | None) -> None:
+            if stored is None and before is not None and self._held.peek(key) is before:
+                # What memory has is the newest.
+                self._held.put(key, before._replace(is_outdated=False), self._weigh_held(before))
+            self.hold_loaded(owner, key, stored)
+
+        trip.ask(self.records, (key,), take)
+
+    def ask_missing(self, trip: Trip, owner: str, keys: Iterable[str]) -> None:
+        """For those of these that memory lacks."""
+        for key in keys:
+            if self.is_missing(key):
+                self.ask(trip, owner, key)
+
+    async def load(self, owner: str, keys: Sequence[str]) -> list[K]:
+        """Those of these that exist, in their order. Suspends only for what is not in memory, or was changed
+        by another process. What memory has if the store says nothing.
+        """
+        if any(map(self.is_missing, keys)):
+            trip = self._storage.begin_trip(owner)
+            self.ask_missing(trip, owner, keys)
+            with suppress(Unknown):
+                await trip.run()
+        return [record for key in keys if (record := self.find(key)) is not None]
+
+    def hold(self, owner: str, key: str, record: K) -> None:
+        """In memory alone."""
+        self._hold(key, _Held(self._name(owner, record), record, None, None))
+
+    def hold_loaded(self, owner: str, key: str, loaded: K | None) -> K | None:
+        """What the store has, or has not. A record in memory may have been saved while the store was asked.
+        It wins, unless it is worse, or outdated.
+        """
+        held = self._held.peek(key)
+        if loaded is None:
+            if held is None or held.record is None:
+                self._hold(key, _Held(Whose(make_tag(owner)), None, None, self._storage.generation))
+        elif held is None or held.record is None or held.is_outdated or self._is_better(loaded, held.record):
+            self.hold_stored(owner, key, loaded)
+        return self.find(key)
+
+    def hold_stored(self, owner: str, key: str, record: K) -> None:
+        """In memory, as what the store has."""
+        self._hold(key, _Held(self._name(owner, record), record, None, self._storage.generation))
+
+    def save(self, owner: str, key: str, record: K) -> None:
+        """In memory at once, in the store a moment later."""
+        self._hold_written(owner, key, record)
+        self.records.put(owner, key, record, group=self._group_of(record))
+
+    async def save_durably(self, owner: str, key: str, record: K) -> None:
+        """Durable when this returns, and only then in memory. Raises StoreError."""
+        since = self._storage.memory.purges
+        await self.records.put_durable(owner, key, record, group=self._group_of(record))
+        self._check_kept(since, owner, record)
+        self._hold_written(owner, key, record)
+
+    async def save_new(self, owner: str, key: str, record: K) -> K:
+        """What the key stands for from now on, durably and in memory: the record, or what was stored before.
+
+        One that this process saves meanwhile wins. While the store is away it is this record, and what the
+        store turns out to have later. Raises StoreError if the store refuses it, or it is deleted meanwhile.
+        """
+        before, since = self._held.peek(key), self._storage.memory.purges
+        group = self._group_of(record)
+        try:
+            stored = await self.records.put_durable(owner, key, record, group=group, if_absent=True)
+        except Unknown:
+            self._check_kept(since, owner, record)
+            self.hold(owner, key, record)
+            return record
+        self._check_kept(since, owner, record)
+        held = self._held.peek(key)
+        if held is not None and held is not before and held.record is not None:
+            return held.record
+        known = stored if stored is not None else record
+        self._hold_written(owner, key, known)
+        return known
+
+    async def save_leased(self, lease: Lease, owner: str, key: str, record: K) -> K | None:
+        """What the key stands for, durably and in memory; None if the lease was lost.
+
+        While the store is away the record is in memory, and is stored later unless there is one by then.
+        Raises StoreError if the store refuses it, or it is deleted meanwhile.
+        """
+        group, since = self._group_of(record), self._storage.memory.purges
+        try:
+            stored = await self.records.put_durable(owner, key, record, group=group, lease=lease)
+        except Unknown:
+            self._check_kept(since, owner, record)
+            self.hold(owner, key, record)
+            return record
+        self._check_kept(since, owner, record)
+        if stored is not None:
+            self._hold_written(owner, key, stored)
+        return stored
+
+    def refresh(self, owner: str, key: str, record: K) -> None:
+        """Writes a record that is in use again, once a day, and when the store may have lost it."""
+        held = self._held.peek(key)
+        if (
+            held is None
+            or held.written_seconds is None
+            or held.generation != self._storage.generation
+            or self._storage.is_old(held.written_seconds)
+        ):
+            self.save(owner, key, record)
+
+    async def secure(self, owned: Iterable[tuple[str, str, K]]) -> None:
+        """Durable when this returns, as far as it is not known to be in the store: records with their owners
+        and keys. Raises StoreError.
+        """
+        saving = [self.save_new(*each) for each in owned if not self.is_stored(each[1])]
+        if saving:
+            await asyncio.gather(*saving)
+
+    def outdate(self, key: str) -> None:
+        """The next look-up asks the store."""
+        held = self._held.peek(key)
+        if held is not None:
+            self._held.put(key, held._replace(is_outdated=True), self._weigh_held(held))
+
+    def _check_kept(self, since: int, owner: str, record: K) -> None:
+        """Raises Purged if it was deleted since then."""
+        self._storage.memory.check_kept(since, self._name(owner, record))
+
+    def _name(self, owner: str, record: K) -> Whose:
+        return Whose(make_tag(owner), self._group_of(record))
+
+    def _hold_written(self, owner: str, key: str, record: K) -> None:
+        storage = self._storage
+        self._hold(key, _Held(self._name(owner, record), record, storage.clock(), storage.generation))
+
+    def _hold(self, key: str, held: _Held[K]) -> None:
+        gone: Sequence[_Held[K]] = self._held.put(key, held, self._weigh_held(held))
+        if gone and self._on_lost is not None:
+            for each in gone:
+                if each.record is not None:
+                    self._on_lost(each.record)
+
+    def _weigh_held(self, held: _Held[K]) -> int:
+        return self._weigh(held.record) if held.record is not None else _ABSENT_WEIGHT_BYTES
+
+
+def _is_never(*_: object) -> bool:
+    return False
+
+
+def _belong_to_none(_: object) -> str:
+    return ""
+
+
+def _weigh_plain(_: object) -> int:
+    return RECORD_WEIGHT_BYTES
