@@ -25,7 +25,7 @@ import uvloop
 
 import gateway
 from bench.stub import serve
-from gateway.app.running import running
+from gateway.app.gateway import running
 from gateway.settings import load_settings
 
 _OURS: Final = os.path.dirname(gateway.__file__) + os.sep

@@ -3,9 +3,7 @@
 Requests under way finish with what they began with. Opens nothing and starts nothing.
 """
 
-from dataclasses import dataclass
-
-from gateway.activity.prices import PriceList, make_price_list
+from gateway.activity.prices import make_price_list
 from gateway.app.process import Process
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
@@ -44,80 +42,100 @@ from gateway.settings import BUILT_IN_UPSTREAMS, Settings, UpstreamSettings
 from gateway.tenants import Policies, Tenancy
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outside:
-    """All that sends something to an upstream. A replay puts stand-ins here, and decides nothing itself."""
-
-    relay: Relay
-    calls: SummaryCalls
-
-
-@dataclass(frozen=True, kw_only=True)
 class Serving:
     """What depends on settings that can be reloaded. Nothing in it is opened or closed: it is gone with the
     last request that began with it.
+
+    before: the one that this one follows. relay, calls: in place of what reaches the upstreams of the
+    settings, for a replay.
     """
 
-    settings: Settings
-    # What upstreams have said about their models.
-    lists: ModelLists
-    prices: PriceList
-    # Of upstreams that an earlier one did not have.
-    start_check: StartCheck
-    hooks: Hooks
-    job: CompactionJob
-    manual: ManualCompaction
-    editor: SummaryEditor
-    proxy: Proxy
-    arrays: ArrayView
-    # None where the settings leave `/mcp` to the upstream.
-    mcp: McpEndpoint | None
+    def __init__(
+        self,
+        settings: Settings,
+        process: Process,
+        before: "Serving | None" = None,
+        relay: Relay | None = None,
+        calls: SummaryCalls | None = None,
+    ) -> None:
+        state, sizer, lanes, reporter = process.state, process.sizer, process.lanes, process.reporter
+        self.settings = settings
+        # What upstreams have said about their models.
+        self.lists = _keep_lists(settings, before)
+        self.prices = make_price_list(settings, process.price_table)
+        # Of upstreams that an earlier one did not have.
+        self.start_check = StartCheck(_find_unchecked(settings, before), process.client)
+        self.hooks = _make_hooks(settings, process)
+        self._relay = relay or Relay(settings, process.budget, process.client, process.tracer)
+        # Makes the bodies of requests, and of the summaries that ride on them.
+        self._maker = CallMaker(process.rewriter)
+        self._limits = LimitsBook(settings, self.lists, process.table, state.calibrations)
+        self._planner = Planner(state, sizer, lanes)
+        self._learner = Learner(state.calibrations, sizer, self._limits, reporter)
+        self._summary_calls = calls or PaidCalls(
+            SummaryClient(process.client), process.summaries, process.metrics, process.tracer
+        )
+        pivots = PivotMaker(sizer, lanes)
+        self.job = CompactionJob(
+            state, self._make_summarizer(process, pivots), pivots, reporter, process.running
+        )
+        self._compactor = Compactor(state, self._planner, self._learner, self.job, reporter, process.budget)
+        self.manual = ManualCompaction(state, self._planner, self._compactor, reporter)
+        self.editor = SummaryEditor(state, self._planner, sizer, reporter)
+        self.proxy = self._make_proxy(process)
+        self.arrays = ArrayView(self._planner, process.rewriter, process.budget)
+        # None where the settings leave `/mcp` to the upstream.
+        self.mcp = _make_mcp(settings, process) if settings.mcp else None
 
+    def _make_summarizer(self, process: Process, pivots: PivotMaker) -> Summarizer:
+        models, lanes, sizer = SummaryModels(), process.lanes, process.sizer
+        builder = SummaryCallBuilder(Upstreams(self.settings), self._limits, sizer, models, lanes)
+        rides = RideBuilder(process.state, self._maker, sizer, lanes)
+        return Summarizer(
+            self._summary_calls, CallBuilders(builder, rides), models, sizer, pivots, self.hooks
+        )
 
-@dataclass(frozen=True, kw_only=True)
-class _Planning:
-    limits: LimitsBook
-    planner: Planner
-    learner: Learner
+    def _make_sender(self, process: Process) -> Sender:
+        return Sender(
+            shows_headers=self.settings.response_headers,
+            activity=process.activity,
+            calls=self._maker,
+            relay=self._relay,
+            compactor=self._compactor,
+            registry=process.registry,
+            time=process.registry.time,
+            learner=self._learner,
+            reporter=process.reporter,
+        )
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Compaction:
-    compactor: Compactor
-    job: CompactionJob
-    manual: ManualCompaction
-    # Makes the bodies of requests, and of the summaries that ride on them.
-    calls: CallMaker
-
-
-def build(
-    settings: Settings, process: Process, before: Serving | None = None, outside: Outside | None = None
-) -> Serving:
-    """before: the one that this one follows.
-
-    outside: in place of what reaches the upstreams of the settings.
-    """
-    outside = outside or build_outside(settings, process)
-    lists = _keep_lists(settings, before)
-    planning = build_planning(settings, process, lists)
-    hooks, calls = build_hooks(settings, process), CallMaker(process.reading.rewriter)
-    summarizer = build_summarizer(settings, process, planning.limits, hooks, calls, outside.calls)
-    compaction = build_compaction(process, planning, summarizer, calls)
-    prices = make_price_list(settings, process.price_table)
-    sizer = process.reading.sizer
-    return Serving(
-        settings=settings,
-        lists=lists,
-        prices=prices,
-        start_check=StartCheck(_find_unchecked(settings, before), process.client),
-        hooks=hooks,
-        job=compaction.job,
-        manual=compaction.manual,
-        editor=SummaryEditor(process.state, planning.planner, sizer, process.reporter),
-        proxy=build_proxy(settings, outside.relay, process, planning, compaction, prices),
-        arrays=ArrayView(planning.planner, process.reading.rewriter, process.budget),
-        mcp=build_mcp(settings, process) if settings.mcp else None,
-    )
+    def _make_proxy(self, process: Process) -> Proxy:
+        settings, planner, learner, relay = self.settings, self._planner, self._learner, self._relay
+        reader, state, lanes, metrics = process.reader, process.state, process.lanes, process.metrics
+        discovery = Discovery(self._limits, process.client, process.asking)
+        turns = TurnBuilder(Policies(settings), reader, self._limits, discovery, state, self.prices)
+        sender = self._make_sender(process)
+        recall = QuestionRecall(process.search, state.recalls, lanes, process.sizer, metrics)
+        planning = PlanningStep(settings, planner, self._compactor, self.job, self.manual, recall)
+        return Proxy(
+            settings=settings,
+            memory=process.budget,
+            lanes=lanes,
+            admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
+            gate=process.gate,
+            names=process.names,
+            sessions=process.sessions,
+            turns=turns,
+            commands=Commands(settings, self.manual),
+            count_tokens=CountTokens(turns, planner, process.rewriter, relay),
+            planning=planning,
+            sender=sender,
+            overflow_retry=OverflowRetry(planning, sender, learner, process.reporter),
+            unknown_threads=UnknownThreads(reader, turns, process.thread_sizes, process.names, relay),
+            relay=relay,
+            metrics=metrics,
+            first_seen=FirstSeen(self._limits),
+            tracer=process.tracer,
+        )
 
 
 def _find_changed(settings: Settings, before: Serving | None) -> list[UpstreamSettings]:
@@ -140,24 +158,7 @@ def _keep_lists(settings: Settings, before: Serving | None) -> ModelLists:
     return before.lists.of_upstreams(settings.upstreams.keys() - changed)
 
 
-def build_outside(settings: Settings, process: Process) -> Outside:
-    calls = PaidCalls(
-        SummaryClient(process.client), process.quotas.summaries, process.metrics, process.tracer
-    )
-    return Outside(relay=Relay(settings, process.budget, process.client, process.tracer), calls=calls)
-
-
-def build_planning(settings: Settings, process: Process, lists: ModelLists) -> _Planning:
-    state, sizer = process.state, process.reading.sizer
-    limits = LimitsBook(settings, lists, process.table, state.calibrations)
-    return _Planning(
-        limits=limits,
-        planner=Planner(state, sizer, process.lanes),
-        learner=Learner(state.calibrations, sizer, limits, process.reporter),
-    )
-
-
-def build_hooks(settings: Settings, process: Process) -> Hooks:
+def _make_hooks(settings: Settings, process: Process) -> Hooks:
     """Webhooks in the order of the settings file, then the installed plugins."""
     targets, plugins, client = settings.hooks, process.plugins, process.client
     return Hooks(
@@ -172,86 +173,7 @@ def build_hooks(settings: Settings, process: Process) -> Hooks:
     )
 
 
-def build_summarizer(
-    settings: Settings,
-    process: Process,
-    limits: LimitsBook,
-    hooks: Hooks,
-    maker: CallMaker,
-    calls: SummaryCalls,
-) -> Summarizer:
-    """maker: of the bodies of requests, and of the summaries that ride on them."""
-    models, lanes, sizer = SummaryModels(), process.lanes, process.reading.sizer
-    builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models, lanes)
-    rides = RideBuilder(process.state, maker, sizer, lanes)
-    return Summarizer(calls, CallBuilders(builder, rides), models, sizer, PivotMaker(sizer, lanes), hooks)
-
-
-def build_compaction(
-    process: Process, planning: _Planning, summarizer: Summarizer, calls: CallMaker
-) -> _Compaction:
-    state, reporter, planner = process.state, process.reporter, planning.planner
-    pivots = PivotMaker(process.reading.sizer, process.lanes)
-    job = CompactionJob(state, summarizer, pivots, reporter, process.running)
-    compactor = Compactor(state, planner, planning.learner, job, reporter, process.budget)
-    manual = ManualCompaction(state, planner, compactor, reporter)
-    return _Compaction(compactor=compactor, job=job, manual=manual, calls=calls)
-
-
-def build_sender(
-    settings: Settings, relay: Relay, process: Process, learner: Learner, compaction: _Compaction
-) -> Sender:
-    return Sender(
-        shows_headers=settings.response_headers,
-        activity=process.activity,
-        calls=compaction.calls,
-        relay=relay,
-        compactor=compaction.compactor,
-        registry=process.registry,
-        time=process.registry.time,
-        learner=learner,
-        reporter=process.reporter,
-    )
-
-
-def build_proxy(
-    settings: Settings,
-    relay: Relay,
-    process: Process,
-    planning: _Planning,
-    compaction: _Compaction,
-    prices: PriceList,
-) -> Proxy:
-    planner, learner, compactor = planning.planner, planning.learner, compaction.compactor
-    reading, state = process.reading, process.state
-    discovery = Discovery(planning.limits, process.client, process.asking)
-    turns = TurnBuilder(Policies(settings), reading.reader, planning.limits, discovery, state, prices)
-    sender = build_sender(settings, relay, process, learner, compaction)
-    recall = QuestionRecall(process.search, state.recalls, process.lanes, reading.sizer, process.metrics)
-    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual, recall)
-    return Proxy(
-        settings=settings,
-        memory=process.budget,
-        lanes=process.lanes,
-        admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
-        gate=process.quotas.gate,
-        names=reading.names,
-        sessions=process.sessions,
-        turns=turns,
-        commands=Commands(settings, compaction.manual),
-        count_tokens=CountTokens(turns, planner, reading.rewriter, relay),
-        planning=planning_step,
-        sender=sender,
-        overflow_retry=OverflowRetry(planning_step, sender, learner, process.reporter),
-        unknown_threads=UnknownThreads(reading.reader, turns, reading.thread_sizes, reading.names, relay),
-        relay=relay,
-        metrics=process.metrics,
-        first_seen=FirstSeen(planning.limits),
-        tracer=process.tracer,
-    )
-
-
-def build_mcp(settings: Settings, process: Process) -> McpEndpoint:
+def _make_mcp(settings: Settings, process: Process) -> McpEndpoint:
     archive = process.archive
 
     async def has_originals(tag: str, conversation_id: str) -> bool:
@@ -260,7 +182,7 @@ def build_mcp(settings: Settings, process: Process) -> McpEndpoint:
     return McpEndpoint(
         settings=settings,
         tenancy=Tenancy(settings),
-        gate=process.quotas.gate,
+        gate=process.gate,
         memory=process.budget,
         lanes=process.lanes,
         metrics=process.metrics,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gateway.app.orders import Order, ReadyReport
+from gateway.app.orders import DrainOrder, Order, ReadyReport
 from gateway.app.worker_process import WorkerFailed, WorkerProcess, describe_end
 
 log = logging.getLogger("gateway.workers")
@@ -84,12 +84,7 @@ class Crew:
     def drain(self) -> None:
         """All workers finish their open requests and end. None is replaced any more."""
         self._is_stopping = True
-        for worker in self._workers.values():
-            worker.drain()
-
-    def hurry(self) -> None:
-        for worker in self._workers.values():
-            worker.hurry()
+        self.send(DrainOrder())
 
     def kill(self) -> None:
         for worker in self._workers.values():
@@ -118,7 +113,7 @@ class Crew:
     async def _begin(self, slot: int) -> ReadyReport:
         worker = self._workers[slot] = await self._start(slot)
         if self._is_stopping:
-            worker.drain()
+            worker.send(DrainOrder())
         report = await worker.wait_ready()
         self._ready.add(slot)
         log.info("%s is ready (process %d)", worker.name, worker.process_id)

@@ -7,8 +7,8 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,8 @@ from aiohttp import hdrs
 from gateway import __version__
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.app.admin import build_admin, watch_parts
-from gateway.app.build import build
-from gateway.app.process import USUAL_PERIODS, Periods, build_process
+from gateway.app.build import Serving
+from gateway.app.process import USUAL_PERIODS, Periods, Process
 from gateway.app.reload import check_change, find_change, log_change
 from gateway.bounds.process import count_descriptors, find_fence, find_most_connections, sample_loop_delay
 from gateway.core.errors import Overloaded
@@ -31,7 +31,6 @@ from gateway.http.reply import Reply
 from gateway.http.request import Request, RequestHead
 from gateway.http.server import Server
 from gateway.mcp.endpoint import is_mcp
-from gateway.reporting.events import Bus
 from gateway.settings import Bounds, Settings
 from gateway.store.redis_address import is_redis
 
@@ -70,14 +69,14 @@ class Gateway:
         self._settings = settings
         self._place = place
         is_alone = place is None and not is_redis(settings.store)
-        self.process = build_process(settings, periods=periods, is_alone=is_alone)
-        self.serving = build(settings, self.process)
+        self.process = Process(settings, periods=periods, is_alone=is_alone)
+        self.serving = Serving(settings, self.process)
         self.process.activity.use_prices(self.serving.prices.find)
         watch_parts(self.process, lambda: self.serving)
         self._facts = GatewayFacts(lambda: self.serving.settings)
         admin_socket = place.admin_socket if place is not None else None
         self._admin = build_admin(settings, admin_socket, self._facts, self.process, lambda: self.serving)
-        self._server = Server(self._respond, _make_bounds(settings.bounds))
+        self.server = Server(self._respond, _make_bounds(settings.bounds))
         self._exits = AsyncExitStack()
         self._is_stopping = False
         self.process.stores.state.subscribe(self)
@@ -85,7 +84,7 @@ class Gateway:
     @property
     def port(self) -> int:
         """The port it listens on, also if the settings ask for port 0."""
-        return self._server.port
+        return self.server.port
 
     @property
     def admin_port(self) -> int:
@@ -101,11 +100,6 @@ class Gateway:
     def workers(self) -> int:
         """How many processes serve the port."""
         return 1
-
-    @property
-    def bus(self) -> Bus:
-        """The events of this process."""
-        return self.process.bus
 
     @property
     def is_idle(self) -> bool:
@@ -150,23 +144,7 @@ class Gateway:
 
     def stop_draining(self) -> None:
         """`stop` no longer waits for open requests."""
-        self._server.stop_draining()
-
-    def stop_listening(self) -> None:
-        """New connections are left to other workers."""
-        self._server.stop_listening()
-
-    def retire(self) -> None:
-        """Each connection closes behind its next response, so that its client moves to another worker."""
-        self._server.retire()
-
-    async def leave_port(self) -> None:
-        """Everything new is left to other workers, without an error for those that wait to be accepted."""
-        await self._server.leave_port()
-
-    def close_unused(self) -> None:
-        """Closes the connections on which nothing of a request has come."""
-        self._server.close_unused()
+        self.server.stop_draining()
 
     async def reload(self, settings: Settings) -> None:
         """Serves new requests by these settings, except for what cannot change while it runs.
@@ -191,7 +169,7 @@ class Gateway:
         """Requests that begin from now on are served by these settings."""
         # Turns hold upstreams, credentials and policies of the settings before.
         self.process.registry.forget_turns()
-        self.serving = build(settings, self.process, self.serving)
+        self.serving = Serving(settings, self.process, self.serving)
         self.process.activity.use_prices(self.serving.prices.find)
 
     def _check_upstreams(self) -> None:
@@ -214,9 +192,9 @@ class Gateway:
         await process.stores.open()
         process.keeper.start()
         process.search.start()
-        exits.push_async_callback(process.quotas.ledger.close)
-        await process.quotas.ledger.open()
-        await asyncio.to_thread(process.reading.tokenizer.load)
+        exits.push_async_callback(process.ledger.close)
+        await process.ledger.open()
+        await asyncio.to_thread(process.tokenizer.load)
 
     async def _open_network(self, exits: AsyncExitStack) -> None:
         process = self.process
@@ -236,19 +214,19 @@ class Gateway:
 
     async def _listen(self, exits: AsyncExitStack) -> None:
         exits.push_async_callback(self._admin.close)
-        exits.push_async_callback(self._server.close)
+        exits.push_async_callback(self.server.close)
         exits.push_async_callback(self._drain)
         if self._place is None:
             await self._open_port()
         await self._admin.open()
         if self._place is not None:
-            await self._server.open_sockets(self._place.sockets)
+            await self.server.open_sockets(self._place.sockets)
         self._check_upstreams()
 
     async def _open_port(self) -> None:
         settings, listen = self._settings, self._settings.listen
         try:
-            await self._server.open(listen.host, listen.port)
+            await self.server.open(listen.host, listen.port)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
         self._facts.port = self.port
@@ -258,14 +236,14 @@ class Gateway:
         log.info("listening on http://%s:%d", listen.host, self.port)
 
     async def _drain(self) -> None:
-        await self._server.drain(self.serving.settings.drain_seconds)
+        await self.server.drain(self.serving.settings.drain_seconds)
 
     async def _respond(self, request: Request, reply: Reply) -> None:
         path = request.head.target
         if path == "/healthz":
             await _send_status(reply, 200, status="ok", service=SERVICE, version=__version__)
         elif path == "/readyz":
-            is_draining = self._server.is_draining
+            is_draining = self.server.is_draining
             await _send_status(
                 reply, 503 if is_draining else 200, status="draining" if is_draining else "ready"
             )
@@ -283,6 +261,23 @@ class Gateway:
             await serving.mcp.respond(request, reply)
         else:
             await serving.proxy.respond(request, reply)
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, place: WorkerPlace | None = None, periods: Periods = USUAL_PERIODS
+) -> AsyncIterator[Gateway]:
+    """Serves while the block lasts. At its end open requests are drained, and what is queued is written.
+
+    place: of one of several workers. Raises StoreError for a store that cannot be used, OSError for a port
+    that is taken, or an upstream that is this gateway.
+    """
+    gateway = Gateway(settings, place, periods)
+    await gateway.start()
+    try:
+        yield gateway
+    finally:
+        await gateway.stop()
 
 
 def _make_bounds(bounds: Bounds) -> PortBounds:

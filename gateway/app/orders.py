@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -77,8 +77,10 @@ Order = StartOrder | ReloadOrder | DrainOrder | HurryOrder
 Report = ReadyReport | AliveReport | RetiringReport | FailedReport
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_orders: Final = msgspec.msgpack.Decoder(Order)
-_reports: Final = msgspec.msgpack.Decoder(Report)
+ORDERS: Final["msgspec.msgpack.Decoder[Order]"] = msgspec.msgpack.Decoder(Order)
+REPORTS: Final["msgspec.msgpack.Decoder[Report]"] = msgspec.msgpack.Decoder(Report)
+# What the other side sends.
+_Received = TypeVar("_Received")
 
 
 def pack_settings(file: SettingsFile | None) -> SettingsText | None:
@@ -88,18 +90,6 @@ def pack_settings(file: SettingsFile | None) -> SettingsText | None:
 def unpack_settings(settings: SettingsText | None, path: Path) -> SettingsFile | None:
     """path: that the text was read from. Paths in it are relative to its folder, and errors name it."""
     return None if settings is None else SettingsFile(path, settings.text, settings.references)
-
-
-def parse_order(data: bytes) -> Order:
-    """Raises msgspec.MsgspecError for what no supervisor sends."""
-    order: Order = _orders.decode(data)
-    return order
-
-
-def parse_report(data: bytes) -> Report:
-    """Raises msgspec.MsgspecError for what no worker sends."""
-    report: Report = _reports.decode(data)
-    return report
 
 
 _LENGTH: Final = struct.Struct(">I")
@@ -161,10 +151,11 @@ class _MessageLine(asyncio.Protocol):
         yield from messages
 
 
-class Link:
-    """Open it with `open_link`."""
+class Link(Generic[_Received]):
+    """One side of the connection. decoder: of what the other side sends."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: "msgspec.msgpack.Decoder[_Received]") -> None:
+        self._decoder = decoder
         self._received: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._line: _MessageLine | None = None
 
@@ -178,12 +169,16 @@ class Link:
         if self._line is not None:
             self._line.send(_encoder.encode(message))
 
-    async def receive(self) -> bytes | None:
-        """The next message of the other side; None once it has gone."""
+    async def receive(self) -> _Received | None:
+        """The next message of the other side; None once it has gone.
+
+        Raises msgspec.MsgspecError for what it does not send.
+        """
         message = await self._received.get()
         if message is None:
             self._end()
-        return message
+            return None
+        return self._decoder.decode(message)
 
     def close(self) -> None:
         if self._line is not None:

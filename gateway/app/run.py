@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.app.gateway import SERVICE, Gateway
-from gateway.app.running import running
+from gateway.app.gateway import SERVICE, Gateway, running
 from gateway.app.serve import run_loop
 from gateway.command_line.clients import KnownClient, OwnSettings, find_client
 from gateway.command_line.figures import show_number_of, show_tokens, show_usd

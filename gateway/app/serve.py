@@ -120,7 +120,7 @@ def _greet(settings: Settings, gateway: Serves) -> None:
 
 async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
     # Not imported for the other commands: a health check runs every few seconds.
-    from gateway.app.running import running
+    from gateway.app.gateway import running
 
     return await _run(settings, source, watcher, running(settings))
 

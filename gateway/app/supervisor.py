@@ -18,9 +18,9 @@ from typing import Final
 from gateway.admin.merged.front import AdminFront
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.app.crew import Crew
-from gateway.app.orders import ReloadOrder, SettingsText, StartOrder, pack_settings
+from gateway.app.orders import HurryOrder, ReloadOrder, SettingsText, StartOrder, pack_settings
 from gateway.app.reload import check_change, find_change, log_change
-from gateway.app.worker_process import Launch, WorkerFailed, WorkerProcess, find_program, launch
+from gateway.app.worker_process import WorkerFailed, WorkerProcess, launch
 from gateway.command_line.options import SettingsSource
 from gateway.http.failures import describe_loop
 from gateway.http.ports import bind_beside, bind_slots, close_all, describe_bind_error, is_listening
@@ -77,7 +77,7 @@ class Supervisor:
             await self._open_port(exits)
             # The workers report their last metrics to it.
             exits.push_async_callback(self._front.close)
-            exits.push_async_callback(self._close_crew)
+            exits.push_async_callback(lambda: self._crew.close(self._find_end_seconds()))
             self.windows = (await self._crew.open()).windows
             self._front.facts.port = self.port
             await self._front.open()
@@ -118,16 +118,13 @@ class Supervisor:
         self._close_port()
         await self._exits.aclose()
 
-    async def _close_crew(self) -> None:
-        await self._crew.close(self._find_end_seconds())
-
     def _find_end_seconds(self) -> float:
         """In which a worker drains and closes what it has."""
         return self._settings.drain_seconds + _CLOSE_SECONDS
 
     def stop_draining(self) -> None:
         """The workers no longer wait for open requests."""
-        self._crew.hurry()
+        self._crew.send(HurryOrder())
 
     def _warn_of_memory(self) -> None:
         if self._settings.store == "memory:":
@@ -174,21 +171,14 @@ class Supervisor:
             self._sockets[slot] = bind_beside(next(filter(None, self._sockets)))
         self._started += 1
         admin_socket = self._folder / f"{slot + 1}-{self._started}.admin"
-        listening = tuple(each.fileno() for each in self._sockets[slot])
         order = StartOrder(
             settings=self._text,
             reloaded=self._reloaded,
-            listening=listening,
+            listening=tuple(each.fileno() for each in self._sockets[slot]),
             admin_path=str(admin_socket),
             checks_upstreams=slot == 0,
         )
-        launching = Launch(
-            number=slot + 1,
-            command=(*find_program(), *self._arguments),
-            descriptors=listening,
-            let_leave=partial(self._let_leave, slot),
-        )
-        worker = await launch(launching, order)
+        worker = await launch(slot + 1, self._arguments, order, partial(self._let_leave, slot))
         if self._reloaded is not None and self._reloaded != order.reloaded:
             worker.send(ReloadOrder(settings=self._reloaded))
         self._admin_sockets[slot] = admin_socket

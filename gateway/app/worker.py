@@ -11,24 +11,24 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.app.gateway import Gateway, WorkerPlace
+from gateway.app.gateway import Gateway, WorkerPlace, running
 from gateway.app.orders import (
     BEAT_SECONDS,
+    ORDERS,
     AliveReport,
     DrainOrder,
     FailedReport,
     HurryOrder,
     Link,
+    Order,
     ReadyReport,
     ReloadOrder,
     RetiringReport,
     SettingsText,
     StartOrder,
-    parse_order,
     unpack_settings,
 )
 from gateway.app.reload import find_change
-from gateway.app.running import running
 from gateway.bounds.process import collect_garbage, tune_interpreter
 from gateway.command_line.options import load_chosen_settings, name_worker
 from gateway.command_line.process_setup import HURRY_SECONDS, end_within, set_up_logging
@@ -47,10 +47,9 @@ async def run_worker(options: argparse.Namespace) -> int:
     """Serves until the supervisor says otherwise, or has gone. Returns the exit status."""
     is_told_to_end = asyncio.Event()
     _obey_supervisor_only(is_told_to_end)
-    link = await Link().open(socket.socket(fileno=options.link))
+    link = await Link(ORDERS).open(socket.socket(fileno=options.link))
     try:
-        message = await link.receive()
-        order = parse_order(message) if message is not None else None
+        order = await link.receive()
         if isinstance(order, StartOrder):
             return await _Worker(options, link, order, is_told_to_end).run()
         return 1
@@ -69,7 +68,7 @@ def _obey_supervisor_only(is_told_to_end: asyncio.Event) -> None:
 
 class _Worker:
     def __init__(
-        self, options: argparse.Namespace, link: Link, order: StartOrder, is_told_to_end: asyncio.Event
+        self, options: argparse.Namespace, link: Link[Order], order: StartOrder, is_told_to_end: asyncio.Event
     ) -> None:
         self._options = options
         self._link = link
@@ -138,12 +137,12 @@ class _Worker:
         """Sends the clients to other workers, without an error for those that are about to ask."""
         log.info("leaving everything new to the other workers")
         self._link.send(RetiringReport())
-        gateway.retire()
+        gateway.server.retire()
         # Meanwhile the supervisor closes its sockets: what came to those after ours are closed would be lost.
         await self._wait_last_call()
-        await gateway.leave_port()
+        await gateway.server.leave_port()
         await self._wait_last_call()
-        gateway.close_unused()
+        gateway.server.close_unused()
 
     async def _wait_last_call(self) -> None:
         with suppress(TimeoutError):
@@ -160,8 +159,8 @@ class _Worker:
 
     async def _obey(self, gateway: Gateway) -> None:
         """Carries out the orders of the supervisor."""
-        while (message := await self._link.receive()) is not None:
-            match parse_order(message):
+        while (order := await self._link.receive()) is not None:
+            match order:
                 case DrainOrder():
                     self._end_with_all()
                 case HurryOrder():
@@ -175,7 +174,7 @@ class _Worker:
                     pass
         log.warning("the supervisor has ended, so this worker ends, too")
         self._is_orphaned = True
-        gateway.stop_listening()
+        gateway.server.stop_listening()
         self._end_with_all()
 
     def _end_with_all(self) -> None:

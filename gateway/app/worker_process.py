@@ -7,20 +7,19 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.app.orders import (
     BEAT_SECONDS,
+    REPORTS,
     AliveReport,
-    DrainOrder,
     FailedReport,
-    HurryOrder,
     Link,
     Order,
     ReadyReport,
+    Report,
     RetiringReport,
-    parse_report,
+    StartOrder,
 )
 
 # A start takes two seconds of a core. On a machine that is busy with other things, those that start together
@@ -44,27 +43,14 @@ class WorkerFailed(Exception):
         return str(self) if self.status == 2 else f"gateway: {self}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """descriptors: that the process inherits. command: of `find_program`, with its arguments.
-
-    let_leave: called when the worker leaves everything new to others; returns the seconds it has for its end.
-    """
-
-    number: int
-    command: Sequence[str]
-    descriptors: Sequence[int]
-    let_leave: Callable[[], float]
-
-    @property
-    def name(self) -> str:
-        return f"worker-{self.number}"
-
-
 class WorkerProcess:
-    def __init__(self, launching: Launch, process: Process, link: Link) -> None:
-        self.name = launching.name
-        self._let_leave = launching.let_leave
+    """let_leave: called when it leaves everything new to others; returns the seconds it has for its end."""
+
+    def __init__(
+        self, number: int, process: Process, link: Link[Report], let_leave: Callable[[], float]
+    ) -> None:
+        self.name = f"worker-{number}"
+        self._let_leave = let_leave
         self._process = process
         self._link = link
         self._started_seconds = time.monotonic()
@@ -87,7 +73,7 @@ class WorkerProcess:
             raise WorkerFailed(f"{self.name} did not start within {_START_SECONDS:g} s") from None
         if message is None:
             raise WorkerFailed(f"{self.name} ended while it started: {describe_end(await self.wait())}")
-        match parse_report(message):
+        match message:
             case ReadyReport() as ready:
                 return ready
             case FailedReport(reason=reason, status=status):
@@ -115,7 +101,7 @@ class WorkerProcess:
                 # It has closed its side, so it is about to end.
                 await asyncio.sleep(_MOST_SILENT * BEAT_SECONDS)
                 return
-            if isinstance(parse_report(message), RetiringReport):
+            if isinstance(message, RetiringReport):
                 await asyncio.sleep(self._let_leave())
                 return
 
@@ -128,39 +114,39 @@ class WorkerProcess:
     def send(self, order: Order) -> None:
         self._link.send(order)
 
-    def drain(self) -> None:
-        self._link.send(DrainOrder())
-
-    def hurry(self) -> None:
-        self._link.send(HurryOrder())
-
     def kill(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
 
 
-async def launch(launching: Launch, first: Order) -> WorkerProcess:
-    """A new process, which has the first order. Raises OSError if the system starts none."""
+async def launch(
+    number: int, arguments: Sequence[str], first: StartOrder, let_leave: Callable[[], float]
+) -> WorkerProcess:
+    """A new process, which has the first order. Raises OSError if the system starts none.
+
+    arguments: behind the name of the program. let_leave: see `WorkerProcess`.
+    """
     ours, theirs = socket.socketpair()
     link_number = theirs.fileno()
     # Each has its own end, or the death of one would not be noticed.
     with theirs:
         try:
             process = await asyncio.create_subprocess_exec(
-                *launching.command,
-                *("--as-worker", str(launching.number), "--link", str(link_number)),
+                *_find_program(),
+                *arguments,
+                *("--as-worker", str(number), "--link", str(link_number)),
                 stdin=DEVNULL,
-                pass_fds=(link_number, *launching.descriptors),
+                pass_fds=(link_number, *first.listening),
             )
         except BaseException:
             ours.close()
             raise
-    link = await Link().open(ours)
+    link = await Link(REPORTS).open(ours)
     link.send(first)
-    return WorkerProcess(launching, process, link)
+    return WorkerProcess(number, process, link, let_leave)
 
 
-def find_program() -> list[str]:
+def _find_program() -> list[str]:
     """How to start this program again.
 
     `python -m` would look for modules in the working directory first, which the `gateway` command does not.

@@ -26,7 +26,7 @@ from gateway.store.address import find_folder
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 from gateway.store.redis_address import is_redis
-from gateway.store.stores import StoreBounds, make_stores
+from gateway.store.stores import make_stores
 from gateway.tenants import make_tenant_id
 
 # A large store is written anew.
@@ -116,12 +116,12 @@ def _purge(settings: Settings, tag: str) -> PurgeCount:
 
 async def _purge_stores(settings: Settings, tag: str) -> PurgeCount:
     retention = settings.retention
-    bounds = StoreBounds(
+    stores = make_stores(
+        settings.store,
         originals_bytes=retention.originals_bytes,
         named_bytes=retention.named_bytes,
         keep_seconds=retention.seconds,
     )
-    stores = make_stores(settings.store, bounds)
     await stores.open()
     try:
         removals = Removals(stores.state, retention.seconds)

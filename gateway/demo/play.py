@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.admin.answers import TotalsPage
-from gateway.app.gateway import Gateway
-from gateway.app.running import running
+from gateway.app.gateway import Gateway, running
 from gateway.command_line.admin_client import AdminClient
 from gateway.command_line.economics_lines import describe_saved
 from gateway.command_line.figures import draw_bar

@@ -8,7 +8,7 @@ is ready before the next request.
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,8 +16,8 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.activity.prices import PriceList
-from gateway.app.build import Outside, Serving, build
-from gateway.app.process import Process, build_process
+from gateway.app.build import Serving
+from gateway.app.process import Process
 from gateway.bounds.background import BackgroundTasks
 from gateway.bounds.lanes import take_all_steps
 from gateway.conversations.turn import Turn
@@ -258,9 +258,10 @@ async def open_gateways(choices: Mapping[str, Settings]) -> AsyncIterator[Sequen
     """choices: the settings of each policy, by its name. All share one process: what is counted once for
     a message is known to all of them, while everything else belongs to its settings or to a tenant.
     """
-    process = replace(build_process(next(iter(choices.values())), lanes=InlineLanes()), plugins=())
+    process = Process(next(iter(choices.values())), lanes=InlineLanes())
+    process.plugins = ()
     await process.stores.open()
-    await asyncio.to_thread(process.reading.tokenizer.load)
+    await asyncio.to_thread(process.tokenizer.load)
     with process.bus.subscribe() as events:
         gateways = [_make_gateway(name, settings, process, events) for name, settings in choices.items()]
         try:
@@ -272,17 +273,17 @@ async def open_gateways(choices: Mapping[str, Settings]) -> AsyncIterator[Sequen
 
 def _make_gateway(name: str, settings: Settings, process: Process, events: Subscription) -> ReplayGateway:
     summaries = OfflineSummaries()
-    outside = Outside(relay=OfflineRelay(settings, process.budget, process.client), calls=summaries)
-    serving = build(settings, process, outside=outside)
+    relay = OfflineRelay(settings, process.budget, process.client)
+    serving = Serving(settings, process, relay=relay, calls=summaries)
     return ReplayGateway(
         name=name,
         serving=serving,
         tasks=process.running.tasks,
         summaries=summaries,
         events=events,
-        sizer=process.reading.sizer,
+        sizer=process.sizer,
         counters={
-            "tiktoken": process.reading.tokenizer.count,
+            "tiktoken": process.tokenizer.count,
             "chars": count_by_length,
             "chars-up": count_by_length_up,
         },

@@ -34,23 +34,16 @@ class Stores:
         await self.originals.close()
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreBounds:
-    """Of what lies beside the state."""
-
-    originals_bytes: int
-    named_bytes: int
-    keep_seconds: float
-
-
-def make_stores(url: str, bounds: StoreBounds) -> Stores:
-    """Not opened yet. Raises StoreRefused for an unknown kind."""
-    store, folder, keep_seconds = make_store(url), find_folder(url), bounds.keep_seconds
+def make_stores(url: str, *, originals_bytes: int, named_bytes: int, keep_seconds: float) -> Stores:
+    """Not opened yet. Bounds and seconds are those of what lies beside the state. Raises StoreRefused for an
+    unknown kind.
+    """
+    store, folder = make_store(url), find_folder(url)
     originals = make_blobs(
-        store, folder, ORIGINALS_NAME, max_bytes=bounds.originals_bytes, keep_seconds=keep_seconds
+        store, folder, ORIGINALS_NAME, max_bytes=originals_bytes, keep_seconds=keep_seconds
     )
     # What is named is kept in memory once, by the caches.
     if url == "memory:":
         return Stores(state=store, originals=originals, named=NoBlobs())
-    named = make_blobs(store, folder, NAMED_NAME, max_bytes=bounds.named_bytes, keep_seconds=keep_seconds)
+    named = make_blobs(store, folder, NAMED_NAME, max_bytes=named_bytes, keep_seconds=keep_seconds)
     return Stores(state=store, originals=originals, named=named)

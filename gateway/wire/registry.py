@@ -9,9 +9,9 @@ from typing import Final
 from gateway.core.errors import RequestRefused
 from gateway.wire.chat import Chat
 from gateway.wire.format import Format, render_openai_error
-from gateway.wire.formats.messages.thread import STORED_HISTORY as THREADS
-from gateway.wire.formats.responses.history import STORED_HISTORY as STORED_RESPONSES
+from gateway.wire.message_threads import STORED_HISTORY as THREADS
 from gateway.wire.messages import Messages
+from gateway.wire.named_responses import STORED_HISTORY as STORED_RESPONSES
 from gateway.wire.references import StoredHistory
 from gateway.wire.responses import Responses
 

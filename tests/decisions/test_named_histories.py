@@ -10,7 +10,7 @@ from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.state.named_turns import NamedTurns
 from gateway.store.blobs import make_blobs
-from gateway.wire.formats.responses.history import STORED_HISTORY
+from gateway.wire.named_responses import STORED_HISTORY
 from gateway.wire.registry import RESPONSES
 from gateway.wire.sse import SseEvent
 from tests.builders.state import make_store

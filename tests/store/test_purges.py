@@ -9,12 +9,11 @@ from gateway.originals.archive import Removals
 from gateway.purge import Purge, PurgeCount
 from gateway.store.interface import Key, Lookup
 from gateway.store.keys import make_tag
-from gateway.store.stores import StoreBounds, Stores, make_stores
+from gateway.store.stores import Stores, make_stores
 from tests.builders.originals import make_search
 from tests.toy.running import wait_until
 
 _ONE, _OTHER = make_tag("tenant:one"), make_tag("tenant:other")
-_BOUNDS = StoreBounds(originals_bytes=1 << 20, named_bytes=1 << 20, keep_seconds=60)
 
 
 async def fill(stores: Stores, tag: str, group: str) -> None:
@@ -35,7 +34,8 @@ _ALL = ["head", "original", "turn"]
 
 @pytest.fixture
 async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
-    made = make_stores(f"disk:{tmp_path}/store", _BOUNDS)
+    url = f"disk:{tmp_path}/store"
+    made = make_stores(url, originals_bytes=1 << 20, named_bytes=1 << 20, keep_seconds=60)
     await made.open()
     yield made
     await made.close()

@@ -1,7 +1,6 @@
 """What a stop or a sudden end leaves is enough to go on, on disk and on Redis."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -112,8 +111,7 @@ def copy_at_first_use(house: House, word: bytes, folder: Path) -> None:
 
     def look(seen: Seen) -> RawAnswer | None:
         if word in seen.body and not seen.is_summary and not folder.exists():
-            assert house.store is not None
-            shutil.copytree(house.store, folder)
+            house.copy_store(folder)
         return None
 
     house.toy.intercept = look

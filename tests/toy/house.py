@@ -99,7 +99,19 @@ class House:
         await self.product.at_rest()
 
     async def image(self, folder: Path) -> Path:
-        """A copy of the store as it is at this moment: what a sudden end leaves."""
-        assert self.store is not None
-        await asyncio.to_thread(shutil.copytree, self.store, folder)
+        """See `copy_store`."""
+        await asyncio.to_thread(self.copy_store, folder)
         return folder
+
+    def copy_store(self, folder: Path) -> None:
+        """As it is at this moment: what a sudden end leaves. Begun again if a file vanishes."""
+        assert self.store is not None
+        for left in reversed(range(20)):
+            try:
+                shutil.copytree(self.store, folder)
+            except shutil.Error:
+                shutil.rmtree(folder)
+                if not left:
+                    raise
+            else:
+                return

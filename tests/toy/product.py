@@ -25,9 +25,8 @@ from pathlib import Path
 import yaml
 
 import gateway.__main__ as program
-from gateway.app.gateway import Gateway
+from gateway.app.gateway import Gateway, running
 from gateway.app.process import Periods
-from gateway.app.running import running
 from gateway.settings import Settings, load_settings
 from gateway.settings import SettingsError as SettingsError
 from gateway.state.single import LeaseTimes

@@ -1,1 +1,0 @@
-"""One package for each wire format, and the registry that lists them."""

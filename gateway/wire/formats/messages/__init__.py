@@ -1,1 +1,0 @@
-"""What threads and the gateway's own tool need in Messages."""

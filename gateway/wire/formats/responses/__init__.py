@@ -1,1 +1,0 @@
-"""What stored responses and the gateway's own tool need in Responses."""
