@@ -15,7 +15,7 @@ from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
 from gateway.state.news import StateNews
 from gateway.state.trip import Trip
-from gateway.store.interface import LATEST, Lease, StoreError
+from gateway.store.interface import Lease, StoreError
 from gateway.store.keys import make_tag
 
 # Of a conversation that this process has seen before, so many of the newest links are asked for. It knows
@@ -104,8 +104,10 @@ class Pivots:
 
     async def load_again(self, owner: str, key: str) -> Pivot | None:
         """What the store has now; what memory has if the store has nothing. Raises Unknown."""
-        stored = await self._pivots.records.get(owner, (key,), wait=LATEST)
-        if stored is not None and stored.record != self.find(key):
+        trip = self._storage.begin_trip(owner)
+        stored = trip.ask(self._pivots.records, (key,))
+        await trip.run()
+        if stored.record is not None and stored.record != self.find(key):
             self._pivots.hold_stored(owner, key, stored.record)
         return self.find(key)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from gateway.store.interface import (
     LATEST,
@@ -33,11 +33,13 @@ from gateway.store.waiting import (
     LetGo,
     News,
     NumberedPurge,
+    Overlay,
     Put,
     Release,
     Take,
     Waiting,
     Written,
+    choose_first,
 )
 
 _log = logging.getLogger(__name__)
@@ -60,14 +62,6 @@ _MOST_WAIT_SECONDS: Final = 5.0
 _KEPT_RELEASES: Final = 1_000
 
 
-class _Overlay(NamedTuple):
-    """What waits for a key. is_sure: it counts, whatever the store holds. Otherwise the store comes first."""
-
-    value: bytes | None
-    group: str
-    is_sure: bool
-
-
 class QueuedStore(ABC):
     """A subclass is a backend: what is abstract here. It calls `_hear`, `_learn` and `_miss`.
 
@@ -88,6 +82,7 @@ class QueuedStore(ABC):
         self._used_bytes = 0
         self._known = 0
         self._is_away = False
+        self._is_silent = False
         self._retry_at = -math.inf
         self._has_dropped = False
         self._listeners: list[Listener] = []
@@ -258,7 +253,7 @@ class QueuedStore(ABC):
         stored = await _know(self._read(tag, [Lookup(lookups[at].kind, known[at][0]) for at in asked], wait))
         for at, record in zip(asked, stored, strict=True):
             if record is not None:
-                found[at] = _choose_first(lookups[at].names, record, found[at])
+                found[at] = choose_first(lookups[at].names, record, found[at])
         return found
 
     async def list(
@@ -356,8 +351,16 @@ class QueuedStore(ABC):
         return await self._admit(self._hold(tag, name, member, most, ttl))
 
     async def _admit(self, asked: Awaitable[_Result]) -> _Result:
-        seconds = _SHORT_ADMISSION_SECONDS if self._is_away else self._admission_seconds
-        return await _know(self._in_time(asked, seconds))
+        """After a silence only a short time, until one is answered."""
+        is_short = self._is_away or self._is_silent
+        seconds = _SHORT_ADMISSION_SECONDS if is_short else self._admission_seconds
+        try:
+            answer = await _know(self._in_time(asked, seconds))
+        except Unknown:
+            self._is_silent = True
+            raise
+        self._is_silent = False
+        return answer
 
     def let_go(self, tag: str, name: str, member: str) -> None:
         self._add(LetGo(tag=tag, name=name, member=member), 0.0)
@@ -380,18 +383,21 @@ class QueuedStore(ABC):
 
     def _add(self, waiting: Waiting, linger: float) -> None:
         """Raises Unusable if somebody waits for it and there is no room; ValueError as `measure`."""
-        waiting.size_bytes = waiting.measure()
         if not self._is_open:
             waiting.refuse(Unusable("the store is closed"))
             return
         waiting.known = self._known
+        self._enter(waiting)
+        self._make_room(waiting)
+        due_at = asyncio.get_running_loop().time() + linger
+        self._set_due(due_at if waiting.promise is not None else max(due_at, self._retry_at))
+
+    def _enter(self, waiting: Waiting) -> None:
+        waiting.size_bytes = waiting.measure()
         self._queue[waiting] = None
         self._used_bytes += waiting.size_bytes
         if isinstance(waiting, Put | Drop | Take):
             self._by_key.setdefault(waiting.key, []).append(waiting)
-        self._make_room(waiting)
-        due_at = asyncio.get_running_loop().time() + linger
-        self._set_due(due_at if waiting.promise is not None else max(due_at, self._retry_at))
 
     def _make_room(self, newest: Waiting) -> None:
         """The oldest go that nobody was promised; without any of these the newest is refused. Places and
@@ -399,8 +405,8 @@ class QueuedStore(ABC):
         """
         while self._used_bytes > self._max_waiting_bytes:
             is_too_large = newest.size_bytes > self._max_waiting_bytes
-            rest = iter(()) if is_too_large else filter(_may_be_lost, self._queue)
-            oldest = next(rest, newest)
+            others = () if is_too_large else self._queue
+            oldest = next((each for each in others if each.may_be_lost), newest)
             if isinstance(oldest, LetGo | Release):
                 return
             if not self._has_dropped:
@@ -434,17 +440,17 @@ class QueuedStore(ABC):
             return promise.result()
         raise Unknown("the store does not answer in time; what it was given waits in memory")
 
-    def _find_overlay(self, key: Key) -> _Overlay:
-        overlay = _Overlay(None, "", is_sure=False)
+    def _find_overlay(self, key: Key) -> Overlay:
+        overlay = Overlay(None, "", is_sure=False)
         for waiting in self._by_key.get(key, ()):
             match waiting:
                 case Put(wants_absent=True):
                     if overlay.value is None:
-                        overlay = _Overlay(waiting.value, waiting.group, overlay.is_sure)
+                        overlay = Overlay(waiting.value, waiting.group, overlay.is_sure)
                 case Put(wants_lease=None):
-                    overlay = _Overlay(waiting.value, waiting.group, is_sure=True)
+                    overlay = Overlay(waiting.value, waiting.group, is_sure=True)
                 case Drop() | Take(is_late=False):
-                    overlay = _Overlay(None, "", is_sure=True)
+                    overlay = Overlay(None, "", is_sure=True)
         return overlay
 
     def _find_waiting(self, tag: str, lookup: Lookup) -> tuple[Sequence[str], Found | None]:
@@ -512,9 +518,15 @@ class QueuedStore(ABC):
             if isinstance(waiting, Release):
                 self._free(waiting.lease)
             if isinstance(waiting, Take) and waiting.is_late and waiting.taken is not None:
-                self._add(waiting.taken, 0.0)
-                waiting.taken.known = waiting.known
+                self._return_taken(waiting.taken, waiting.known)
         self._learn(written.purges)
+
+    def _return_taken(self, taken: Put, known: int) -> None:
+        """Also at the end of the process. Not behind a newer write, nor if it may have been purged since."""
+        if known == self._known and taken.key not in self._by_key:
+            taken.known = known
+            self._enter(taken)
+            self._set_due(-math.inf)
 
     def _put_back(self, error: StoreError) -> None:
         """To its place before the others, but for what a newer one of its key replaces."""
@@ -586,14 +598,3 @@ async def _know(asked: Awaitable[_Result]) -> _Result:
         return await asked
     except Unusable as error:
         raise Unknown(str(error)) from error
-
-
-def _choose_first(names: Sequence[str], stored: Found, waiting: Found | None) -> Found:
-    """For the same name what is stored counts: what waits is for a name that has nothing."""
-    if waiting is not None and names.index(waiting.name) < names.index(stored.name):
-        return waiting
-    return stored
-
-
-def _may_be_lost(waiting: Waiting) -> bool:
-    return waiting.promise is None and not isinstance(waiting, LetGo | Release)

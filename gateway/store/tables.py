@@ -151,6 +151,7 @@ def _apply(connection: sqlite3.Connection, waiting: Waiting, newest: int, moment
         case Drop(key=key):
             connection.execute(_DROP, (key.kind, key.tag, key.name))
         case Take(key=key, is_late=False):
+            waiting.taken = None
             value = _get(connection, key, moment.now)
             if value is not None:
                 group, expires = connection.execute(_GET_REST, (key.kind, key.tag, key.name)).fetchone()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway.store.interface import Key, Lease, StoreError
+from gateway.store.interface import Found, Key, Lease, StoreError
 
 # Memory of what waits, beside names and value: measured with objects and dictionary slots.
 _OVERHEAD_BYTES: Final = 400
@@ -37,6 +37,11 @@ class Waiting:
     def is_plain(self) -> bool:
         """Nobody waits for it, and it depends on nothing that is stored."""
         return False
+
+    @property
+    def may_be_lost(self) -> bool:
+        """For want of room. Nobody was promised it; places and leases are always given back."""
+        return self.promise is None and not isinstance(self, LetGo | Release)
 
     def measure(self) -> int:
         """Bytes of memory. Raises ValueError for names that are not printable ASCII, which must not come as
@@ -155,6 +160,21 @@ class News(Waiting):
     @property
     def words(self) -> Sequence[str]:
         return self.tag, self.text
+
+
+class Overlay(NamedTuple):
+    """What waits for a key. is_sure: it counts, whatever the store holds. Otherwise the store comes first."""
+
+    value: bytes | None
+    group: str
+    is_sure: bool
+
+
+def choose_first(names: Sequence[str], stored: Found, waiting: Found | None) -> Found:
+    """For the same name what is stored counts: what waits is for a name that has nothing."""
+    if waiting is not None and names.index(waiting.name) < names.index(stored.name):
+        return waiting
+    return stored
 
 
 class NumberedPurge(NamedTuple):

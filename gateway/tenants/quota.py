@@ -3,6 +3,7 @@
 Does not know what requests are about. Tenants without such a limit never come here.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
@@ -42,9 +43,14 @@ class QuotaGate:
     @asynccontextmanager
     async def admit(self, tenant: Tenant, quota: Quota) -> AsyncIterator[None]:
         """Around a request, until its response has ended. Raises RequestRefused (429)."""
+        rate = _make_rate(tenant, quota.requests_per_minute)
+        # The minute comes first: no place goes to a request that it refuses, not even for a moment.
+        if rate is not None:
+            await self._check_rate(tenant, rate)
         place = self._ledger.make_place(make_tag(tenant.id), "places")
         try:
-            await self._check(tenant, quota, place)
+            if quota.concurrent_requests is not None:
+                await self._take(tenant, quota.concurrent_requests, place, rate)
             begun_seconds = self._clock()
             yield
             self._note_length(tenant, self._clock() - begun_seconds)
@@ -52,18 +58,22 @@ class QuotaGate:
             if quota.concurrent_requests is not None:
                 self._ledger.let_go(place)
 
-    async def _check(self, tenant: Tenant, quota: Quota, place: HeldPlace) -> None:
-        """Raises RequestRefused. What is refused counts for nothing.
-
-        The minute comes first: no place goes to a request that it refuses, not even for a moment.
-        """
-        rate = _make_rate(tenant, quota.requests_per_minute)
-        wait_seconds = await self._ledger.count(rate) if rate is not None else 0.0
+    async def _check_rate(self, tenant: Tenant, rate: Rate) -> None:
+        """Raises RequestRefused. What is refused counts for nothing."""
+        wait_seconds = await self._ledger.count(rate)
         if wait_seconds:
             self._note_refusal(tenant.display_name, "requests_per_minute")
-            raise _make_refusal(f"{quota.requests_per_minute} requests a minute", wait_seconds)
-        most = quota.concurrent_requests
-        if most is None or await self._ledger.take(place, most):
+            raise _make_refusal(f"{rate.most:.0f} requests a minute", wait_seconds)
+
+    async def _take(self, tenant: Tenant, most: int, place: HeldPlace, rate: Rate | None) -> None:
+        """Raises RequestRefused. rate: where the request was counted, which what is refused is not."""
+        try:
+            is_taken = await self._ledger.take(place, most)
+        except asyncio.CancelledError:
+            if rate is not None:
+                self._ledger.correct_later(rate, -1)
+            raise
+        if is_taken:
             return
         if rate is not None:
             # Before the client hears of it, which may ask again at once.

@@ -357,7 +357,7 @@ async def test_many_attempts_at_once_never_exceed_a_limit(both: tuple[Process, P
 
 async def test_places_are_renewed_given_back_and_end(both: tuple[Process, Process]) -> None:
     one, other = both
-    assert await one.store.hold(TAG, "places", "a", 1, 0.2)
+    assert await one.store.hold(TAG, "places", "a", 1, 30)
     assert not await other.store.hold(TAG, "places", "b", 1, 60)
     assert await one.store.hold(TAG, "places", "a", 1, 60)
     one.store.let_go(TAG, "places", "a")

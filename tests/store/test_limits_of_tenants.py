@@ -119,6 +119,31 @@ async def test_a_request_that_fails_or_is_cancelled_gives_its_place_back(gate: Q
         assert await enter(gate, tenant, requests) is None
 
 
+class Silent(Away):
+    """It says nothing of places. asked: how often it was asked for one."""
+
+    asked = 0
+
+    async def hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
+        self.asked += 1
+        return await asyncio.Event().wait()
+
+
+async def test_a_request_that_is_cancelled_before_it_has_a_place_does_not_count() -> None:
+    store = Silent()
+    ledger = Ledger(store, Clock())
+    gate = QuotaGate(ledger, Metrics().count_limited_request, Clock())
+    tenant = make_limited_tenant(requests_per_minute=1, concurrent_requests=1)
+    for number in (1, 2):
+        waiting = asyncio.create_task(enter(gate, tenant, AsyncExitStack()))
+        await wait_until(lambda: store.asked == number or waiting.done())  # noqa: B023 - waited for here
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        await ledger.finish()
+    assert len(store.given_back) == 2
+
+
 # Summaries
 
 

@@ -271,7 +271,7 @@ async def test_what_is_taken_too_late_for_the_one_who_asked_stays_where_it_was()
         await place.far.store.put_durable(head(1), b"marker", 60, group="g")
         # From now on the server knows the script.
         assert await place.near.store.take(head(2), wait=10) is None
-        place.proxy.delay_seconds = 0.5
+        place.proxy.delay_seconds = 1.0
         with pytest.raises(Unknown):
             await place.near.store.take(head(1), wait=0.1)
         place.proxy.delay_seconds = 0
@@ -279,6 +279,17 @@ async def test_what_is_taken_too_late_for_the_one_who_asked_stays_where_it_was()
         await place.near.store.put_durable(head("end"), b"1", 60, wait=10)
         await place.far.until_read(head(1), b"marker")
         assert await place.far.store.delete(TAG, "g") == 1
+
+
+async def test_what_is_taken_too_late_by_a_process_that_ends_stays_where_it_was() -> None:
+    async with opened_place() as place:
+        await place.far.store.put_durable(head(1), b"marker", 60)
+        assert await place.near.store.take(head(2), wait=10) is None
+        place.proxy.delay_seconds = 1.0
+        with pytest.raises(Unknown):
+            await place.near.store.take(head(1), wait=0.1)
+        await place.near.store.close()
+        await place.far.until_read(head(1), b"marker")
 
 
 async def test_what_is_promised_alone_replaces_nothing_later() -> None:
