@@ -288,7 +288,7 @@ class _MessageReader:
         if isinstance(thought, str) and thought:
             self._blocks.append(Block("thought", thought))
             return
-        encrypted = block.get("signature", block.get("data"))
+        encrypted = block.get("data" if block.get("type") == "redacted_thinking" else "signature")
         self._opaque += len(encrypted) if isinstance(encrypted, str) else 0
 
     def _add_other(self, block: JsonFields) -> None:

@@ -424,7 +424,7 @@ def _read_choices(choices: Sequence[Choice]) -> Piece:
         delta, message = read_value(choice.delta), read_value(choice.message)
         parts = [part for part in (delta, message) if isinstance(part, dict)]
         has_calls = has_calls or any(part.get("tool_calls") or part.get("function_call") for part in parts)
-        if choice.index == _FIRST and parts:
+        if parts and read_value(choice.index) == 0:
             is_whole = is_whole or not isinstance(delta, dict)
             texts.extend(_iter_texts(parts[0].get("content")))
     return Piece("".join(texts), is_whole, has_calls)
