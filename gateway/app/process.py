@@ -81,8 +81,8 @@ USUAL_PERIODS: Final = Periods()
 class Process:
     """Bounds, stores, state, caches and reporting, which all other packages use.
 
-    lanes: where nothing else waits for the event loop, work
-    need not go through threads. is_alone: no other process serves the same clients. Raises StoreError.
+    lanes: where nothing else waits for the event loop, work need not go through threads. is_alone: no other
+    process serves the same clients. Raises StoreError.
     """
 
     def __init__(
