@@ -155,8 +155,9 @@ async def test_no_summary_is_asked_for_with_what_a_request_under_way_at_a_reload
         assert conversation is not None
         told = await ask_to_compact(case.product, conversation)
         assert told == (202, {"id": conversation, "begins": "at the next request"})
-        assert (await case.say(talk(3))).is_whole
-        await wait_until(lambda: len(other.summaries) == 1)
+        while not other.summaries:  # on a slow machine a request may leave the command to the next one
+            assert (await case.say(talk(3))).is_whole
+            await case.product.at_rest()
     assert case.toy.summaries == []
 
 
