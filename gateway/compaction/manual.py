@@ -84,8 +84,16 @@ class ManualCompaction:
         return task
 
     async def _resume_automatic(self, turn: Turn, marker: Marker) -> None:
-        if await self._state.tasks.take(marker.owner, marker.key) is not None:
+        if await self._take(marker) is not None:
             self._compactor.resume(turn, marker.reason)
+
+    async def _take(self, marker: Marker) -> Marker | None:
+        """None if another process has it, or if the store does not say: then the next request tries again."""
+        try:
+            return await self._state.tasks.take(marker.owner, marker.key)
+        except StoreError:
+            self._state.tasks.wait(marker)
+            return None
 
     async def _run_marker(self, turn: Turn, marker: Marker) -> ManualOutcome:
         """A process that is at it holds the lease, and deletes the marker when it is done."""
@@ -94,7 +102,7 @@ class ManualCompaction:
             await self._single.wait(lease)
             lease = await self._claim(turn.owner, marker.key)
         async with self._single.holding(lease):
-            taken = await self._state.tasks.take(marker.owner, marker.key)
+            taken = await self._take(marker)
         return await self._compact_conversation(turn, taken.instructions) if taken else NothingToCompact()
 
     async def _compact_conversation(self, turn: Turn, instructions: str) -> ManualOutcome:
@@ -107,7 +115,11 @@ class ManualCompaction:
             marker = save_marker(self._state, turn, CompactionReason.MANUAL, instructions)
             turn = msgspec.structs.replace(turn, head=head)
             outcome = await self._compact_in_steps(turn, instructions, head)
-            await self._state.tasks.take(marker.owner, marker.key)
+            try:
+                await self._state.tasks.take(marker.owner, marker.key)
+            except StoreError:
+                # Not only late: what was taken too late would be put back.
+                self._state.tasks.drop_marker(marker.owner, marker.key)
             return outcome
 
     async def _run_command(self, turn: Turn, instructions: str) -> ManualOutcome:

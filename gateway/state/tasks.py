@@ -13,7 +13,7 @@ from gateway.state.kinds import Marker
 from gateway.state.memory import Whose
 from gateway.state.news import StateNews
 from gateway.state.trip import Trip
-from gateway.store.interface import LATEST, StoreError
+from gateway.store.interface import LATEST
 from gateway.store.keys import make_tag
 
 _WAITING_BYTES: Final = 1 << 20
@@ -38,7 +38,7 @@ class Tasks:
     def leave_marker(self, marker: Marker) -> None:
         """For the chain's next request, in this process, in another one, or in a later one."""
         self.save_marker(marker)
-        self._wait(marker)
+        self.wait(marker)
         # Another process finds the marker by its head.
         self._heads.save_held(marker.key)
         self._news.announce_place("marker", marker.owner, ChainPlace(marker.key, marker.length))
@@ -63,13 +63,10 @@ class Tasks:
 
     async def take(self, owner: str, key: str) -> Marker | None:
         """The marker at this chain, out of the store: of several processes one gets it, and does what it
-        stands for. None also if the store cannot be asked: then it is found again after that.
+        stands for. Raises StoreError.
         """
         self.waiting.pop(key)
-        try:
-            return await self._markers.take(owner, key)
-        except StoreError:
-            return None
+        return await self._markers.take(owner, key)
 
     def drop_marker(self, owner: str, key: str) -> None:
         self._markers.drop(owner, key)
@@ -85,8 +82,9 @@ class Tasks:
 
     def _take(self, _: str, marker: Marker | None) -> None:
         if marker is not None:
-            self._wait(marker)
+            self.wait(marker)
 
-    def _wait(self, marker: Marker) -> None:
+    def wait(self, marker: Marker) -> None:
+        """For the chain's next request in this process."""
         weight_bytes = _MARKER_WEIGHT_BYTES + weigh_texts(marker.instructions)
         self.waiting.put(marker.key, marker, weight_bytes)

@@ -1,6 +1,9 @@
 """A compaction asked for through the admin port runs at once, or at the conversation's next request."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +127,29 @@ async def test_a_scheduled_compaction_survives_a_restart(store_url: str) -> None
             after = await play(gateway, toy, session, 13, 14)
     assert len(toy.summaries) == 1
     assert after.plans == ["pivot"]
+
+
+async def test_a_command_that_a_late_store_does_not_give_out_waits_for_the_request_after_it(
+    tmp_path: Path,
+) -> None:
+    session, other = make_session(16, 3), make_session(2, 4)
+    more, folder = ADMIN + "cache: {bodies: 1}\n", tmp_path / "state"
+    async with ToyUpstream() as toy, serve(make_settings(toy, store=f"disk:{folder}", more=more)) as gateway:
+        before = await play(gateway, toy, session, 0, 12)
+        await play(gateway, toy, other, 0, 1)
+        assert (await ask_to_compact(gateway, before.conversation))[1]["begins"] == "at the next request"
+        await gateway.at_rest()
+        with closing(sqlite3.connect(folder / "state.db", isolation_level=None)) as locking:
+            locking.execute("BEGIN IMMEDIATE")
+            await play(gateway, toy, session, 12, 13)
+            # Longer than it waits for the lease and for the command.
+            await asyncio.sleep(5)
+            locking.execute("ROLLBACK")
+        await gateway.at_rest()
+        await play(gateway, toy, session, 13, 14)
+        await gateway.at_rest()
+        after = await play(gateway, toy, session, 14, 16)
+    assert len(toy.summaries) == 1 and set(after.plans) == {"pivot"}
 
 
 async def test_with_nothing_to_fold_no_summary_is_requested() -> None:
