@@ -173,11 +173,25 @@ class Cached(Generic[K]):
         self._hold_written(owner, key, record)
         self.records.put(owner, key, record, group=self._group_of(record))
 
+    async def put_durable(
+        self, owner: str, key: str, record: K, *, if_absent: bool = False, lease: Lease | None = None
+    ) -> K | None:
+        """Into the store alone, as `Records` does. Raises StoreError, also if it is deleted meanwhile."""
+        memory, whose = self._storage.memory, self._name(owner, record)
+        since = memory.purges
+        try:
+            stored = await self.records.put_durable(
+                owner, key, record, group=whose.group, if_absent=if_absent, lease=lease
+            )
+        except Unknown:
+            memory.check_kept(since, whose)
+            raise
+        memory.check_kept(since, whose)
+        return stored
+
     async def save_durably(self, owner: str, key: str, record: K) -> None:
         """Durable when this returns, and only then in memory. Raises StoreError."""
-        since = self._storage.memory.purges
-        await self.records.put_durable(owner, key, record, group=self._group_of(record))
-        self._check_kept(since, owner, record)
+        await self.put_durable(owner, key, record)
         self._hold_written(owner, key, record)
 
     async def save_new(self, owner: str, key: str, record: K) -> K:
@@ -186,15 +200,12 @@ class Cached(Generic[K]):
         One that this process saves meanwhile wins. While the store is away it is this record, and what the
         store turns out to have later. Raises StoreError if the store refuses it, or it is deleted meanwhile.
         """
-        before, since = self._held.peek(key), self._storage.memory.purges
-        group = self._group_of(record)
+        before = self._held.peek(key)
         try:
-            stored = await self.records.put_durable(owner, key, record, group=group, if_absent=True)
+            stored = await self.put_durable(owner, key, record, if_absent=True)
         except Unknown:
-            self._check_kept(since, owner, record)
             self.hold(owner, key, record)
             return record
-        self._check_kept(since, owner, record)
         held = self._held.peek(key)
         if held is not None and held is not before and held.record is not None:
             return held.record
@@ -208,14 +219,11 @@ class Cached(Generic[K]):
         While the store is away the record is in memory, and is stored later unless there is one by then.
         Raises StoreError if the store refuses it, or it is deleted meanwhile.
         """
-        group, since = self._group_of(record), self._storage.memory.purges
         try:
-            stored = await self.records.put_durable(owner, key, record, group=group, lease=lease)
+            stored = await self.put_durable(owner, key, record, lease=lease)
         except Unknown:
-            self._check_kept(since, owner, record)
             self.hold(owner, key, record)
             return record
-        self._check_kept(since, owner, record)
         if stored is not None:
             self._hold_written(owner, key, stored)
         return stored
@@ -244,10 +252,6 @@ class Cached(Generic[K]):
         held = self._held.peek(key)
         if held is not None:
             self._held.put(key, held._replace(is_outdated=True), self._weigh_held(held))
-
-    def _check_kept(self, since: int, owner: str, record: K) -> None:
-        """Raises Purged if it was deleted since then."""
-        self._storage.memory.check_kept(since, self._name(owner, record))
 
     def _name(self, owner: str, record: K) -> Whose:
         return Whose(make_tag(owner), self._group_of(record))

@@ -179,11 +179,6 @@ class Heads:
     def _put(self, head: Head, keep_seconds: float | None = None) -> None:
         self._records.put(head.owner, head.key, head, group=head.conversation, keep_seconds=keep_seconds)
 
-    def find_at(self, key: str, scope: str) -> Head | None:
-        """In memory, exactly at this chain and of this scope."""
-        held = self._held.peek(bytes.fromhex(key))
-        return next((head for head in held.heads if head.scope == scope), None) if held is not None else None
-
     def is_durable(
         self,
         conversation_id: str,

@@ -13,7 +13,6 @@ from gateway.lru import weigh_texts
 from gateway.state.cached import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
-from gateway.state.memory import Whose
 from gateway.state.news import StateNews
 from gateway.state.trip import Trip
 from gateway.store.interface import Lease, StoreError
@@ -94,11 +93,7 @@ class Pivots:
         """
         if lease.is_alone:
             raise StoreError("the store cannot be reached")
-        group, since = pivot.conversation, self._storage.memory.purges
-        stored = await self._pivots.records.put_durable(
-            pivot.owner, pivot.key, pivot, group=group, lease=lease
-        )
-        self._storage.memory.check_kept(since, Whose(make_tag(pivot.owner), group))
+        stored = await self._pivots.put_durable(pivot.owner, pivot.key, pivot, lease=lease)
         if stored is not None:
             self._pivots.hold_stored(pivot.owner, pivot.key, pivot)
             self._note_made(pivot)

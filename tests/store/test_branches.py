@@ -66,9 +66,9 @@ async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_ca
     assert not heads.is_durable("c", "aa", ("bb",))
     await heads.save_durably(head)
     assert heads.is_durable("c", "aa", ("bb",))
-    assert heads.find_at(head.key, "s") is None
+    assert heads.find(talk(3), "s") is None
     heads.hold(head)
-    assert heads.find_at(head.key, "s") == head and heads.find_at(head.key, "other") is None
+    assert heads.find(talk(3), "s") == head
     assert not heads.is_durable("c", "aa", ("bb",), ("cc",))
     assert not heads.is_durable("c", "aa", ()) and not heads.is_durable("d", "aa", ("bb",))
     # Another process finds it, and knows that it is durable.
