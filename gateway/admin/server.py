@@ -85,13 +85,13 @@ class AdminServer:
             reason = describe_bind_error(self._settings.host, self._settings.port, error, "--admin-port")
             log.warning("admin port not opened: %s", reason)
             return
-        self._gate.open()
+        self._gate.sweep()
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        await self._gate.close()
+        self._gate.close()
         if self._runner is not None:
             await self._runner.cleanup()
         self._pages = None

@@ -13,6 +13,7 @@ import logging
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ log = logging.getLogger("gateway.head_parser")
 connections_log = logging.getLogger("gateway.connections")
 
 # Of a body whose length is known; of one in chunks, unless a chunk is as large. A piece of the smallest
-# chunks takes milliseconds, in which no other request goes on.
+# chunks takes milliseconds, in which no other request goes on, so each turn of the event loop takes one.
 _READ_BYTES: Final = 1 << 17
 _CHUNKED_READ_BYTES: Final = 1 << 10
 # Unused connections are kept for longer than by any proxy in front of the gateway.
@@ -81,7 +82,8 @@ class Gate:
     """The connections of one port.
 
     pending_bytes: of unfinished heads and of requests sent ahead, on all connections. buffer: what is read
-    at a time; it is copied before anything else is read.
+    at a time; it is copied before anything else is read. idle: waiting for a request, or for the rest of its
+    head, in the order in which they came to rest.
     """
 
     def __init__(self, bounds: PortBounds) -> None:
@@ -90,27 +92,33 @@ class Gate:
         # Refused ones that get a moment to read why.
         self.lingering: set[asyncio.Transport] = set()
         self.buffer = memoryview(bytearray(_READ_BYTES))
+        self.idle: dict[Guard, None] = {}
         self._addresses: dict[Guard, str] = {}
-        self._counts: dict[str, int] = {}
-        # In the order in which they came to rest, and in which they came.
-        self._idle: dict[Guard, None] = {}
+        self._counts = Counter[str]()
+        # In the order in which they came.
         self._spare: dict[Guard, None] = {}
         self._refused = 0
         self._logged_seconds = -_SECONDS_BETWEEN_LOG_LINES
-        self._sweeper: asyncio.Task[None] | None = None
+        self._swept_seconds = time.monotonic()
+        self._sweeper: asyncio.TimerHandle | None = None
 
-    def open(self) -> None:
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="connection sweeper")
+    def sweep(self) -> None:
+        """Looks for clients that are too slow, now and then, until `close`."""
+        bounds = self.bounds
+        pause = min(_MAX_SECONDS_BETWEEN_SWEEPS, bounds.head_seconds / 4, bounds.stall_seconds / 4)
+        self._sweeper = asyncio.get_running_loop().call_later(pause, self.sweep)
+        now = time.monotonic()
+        for guard in [*self._addresses, *self._spare]:
+            guard.check(now, now - self._swept_seconds)
+        self._swept_seconds = now
 
-    async def close(self) -> None:
+    def close(self) -> None:
         for guard in list(self._spare):
             guard.turn_away()
         for line in self.lingering:
             line.abort()
         if self._sweeper is not None:
             self._sweeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sweeper
 
     @property
     def is_crowded(self) -> bool:
@@ -127,12 +135,12 @@ class Gate:
             self._spare[guard] = None
             return False
         self._addresses[guard] = address
-        self._counts[address] = self._counts.get(address, 0) + 1
+        self._counts[address] += 1
         return True
 
     def leave(self, guard: "Guard") -> None:
         """The connection has ended."""
-        self._idle.pop(guard, None)
+        self.idle.pop(guard, None)
         self._spare.pop(guard, None)
         address = self._addresses.pop(guard, None)
         if address is None:
@@ -141,29 +149,21 @@ class Gate:
         if not self._counts[address]:
             del self._counts[address]
 
-    def rest(self, guard: "Guard") -> None:
-        """The connection waits for a request, or for the rest of its head."""
-        self._idle[guard] = None
-
-    def wake(self, guard: "Guard") -> None:
-        """It has a request, whose head is complete."""
-        self._idle.pop(guard, None)
-
     def close_unused(self) -> None:
-        for guard in [each for each in self._idle if each.is_unused]:
+        for guard in [each for each in self.idle if each.is_unused]:
             guard.give_way()
 
     def _find_reason(self, address: str, descriptor: int) -> str | None:
         bounds = self.bounds
-        if self._counts.get(address, 0) >= bounds.connections_per_address:
+        if self._counts[address] >= bounds.connections_per_address:
             return f"{bounds.connections_per_address} from one address (bounds.connections_per_address)"
         if descriptor >= bounds.descriptors:
             return "file descriptors are used up (ulimit -n)"
         if len(self._addresses) < bounds.connections:
             return None
-        if not self._idle:
+        if not self.idle:
             return f"{bounds.connections} in all (bounds.connections)"
-        next(iter(self._idle)).give_way()
+        next(iter(self.idle)).give_way()
         return None
 
     def _log_refusal(self, reason: str) -> None:
@@ -174,21 +174,6 @@ class Gate:
                 "too many connections: %s; refused since the last line: %d", reason, self._refused
             )
             self._logged_seconds, self._refused = now, 0
-
-    async def _sweep(self) -> None:
-        bounds = self.bounds
-        pause = min(_MAX_SECONDS_BETWEEN_SWEEPS, bounds.head_seconds / 4, bounds.stall_seconds / 4)
-        checked = time.monotonic()
-        while True:
-            await asyncio.sleep(pause)
-            now = time.monotonic()
-            self._check_all(now, now - checked)
-            checked = now
-
-    def _check_all(self, now_seconds: float, past_seconds: float) -> None:
-        """In a function of its own, so that nothing refers to the last connection until the next time."""
-        for guard in [*self._addresses, *self._spare]:
-            guard.check(now_seconds, past_seconds)
 
 
 class Guard(asyncio.BufferedProtocol):
@@ -343,10 +328,18 @@ class Guard(asyncio.BufferedProtocol):
     # Errors
 
     def _refuse(self, error: RequestRefused) -> None:
-        """Ends a connection on which no request is open, with a reason.
+        """Ends a connection on which no request is open, with a reason."""
+        if self._line is not None and not self._line.is_closing():
+            if self._is_connected:
+                log.info("refused with %d on a connection", error.status)
+            self._line.write(render_refusal(error))
+        self.linger()
 
-        If bytes were unread when it closes, the client might lose the reason. So some clients get a moment to
-        read it.
+    def linger(self) -> None:
+        """Ends the connection, and drops what still comes for a moment.
+
+        Bytes that are unread when it closes, or come later, might cost the client what has been written. Only
+        some clients get this moment.
         """
         gate, line = self._gate, self._line
         gate.leave(self)
@@ -355,15 +348,14 @@ class Guard(asyncio.BufferedProtocol):
         if line is None or line.is_closing():
             return
         if self._is_connected:
-            log.info("refused with %d on a connection", error.status)
             # It may be about to answer what it cannot parse, and must neither do so behind the end nor close.
             self._connection.transport = None
             self._disconnect(None)
-        line.write(render_refusal(error))
         if len(gate.lingering) >= _MAX_LINGERING:
-            self.close()
+            line.close()
             return
         gate.lingering.add(line)
+        line.resume_reading()
         with suppress(OSError):
             # The client may have gone.
             line.write_eof()
@@ -388,7 +380,7 @@ class Guard(asyncio.BufferedProtocol):
     def _connect(self, line: asyncio.Transport) -> None:
         self._stage, self._is_connected = "head", True
         self._connection.connection_made(line)
-        self._gate.rest(self)
+        self._gate.idle[self] = None
 
     def _disconnect(self, reason: Exception | None) -> None:
         """The library has nothing to do with the connection any more."""
@@ -398,27 +390,21 @@ class Guard(asyncio.BufferedProtocol):
     def _take_spare(self, data: bytes) -> None:
         """Health is told beyond the bounds, too, to who asks for it in one go."""
         self._held += data
-        is_whole = self._held.find(_END_OF_HEAD) >= 0
-        if not is_whole and len(self._held) < _SPARE_BYTES:
-            return
-        if self._line is None or not is_whole or _HEALTH.match(self._held) is None:
+        is_whole = _END_OF_HEAD in self._held
+        if is_whole and self._line is not None and _HEALTH.match(self._held):
+            self._gate.leave(self)
+            self._connect(self._line)
+            self._release()
+        elif is_whole or len(self._held) >= _SPARE_BYTES:
             self.turn_away()
-            return
-        held, self._held = bytes(self._held), b""
-        self._gate.leave(self)
-        self._connect(self._line)
-        self._advance(held)
 
     def _advance(self, data: bytes) -> None:
         """Gives the library what it may have, and holds the rest."""
         while data:
-            if self._stage == "head":
-                data = self._take_head(data)
-            elif self._stage == "body":
-                data = self._take_body(data)
-            else:
+            if self._held or self._stage not in ("head", "body"):
                 self._hold(data)
                 return
+            data = self._take_head(data) if self._stage == "head" else self._take_body(data)
 
     def _take_head(self, data: bytes) -> bytes:
         """Returns what is behind the head."""
@@ -445,7 +431,7 @@ class Guard(asyncio.BufferedProtocol):
             return b""
         if is_whole:
             self._stage = "queued"
-            gate.wake(self)
+            gate.idle.pop(self, None)
         else:
             self._head_tail = beginning[1 - len(_END_OF_HEAD) :]
             self._count_pending(self._head_bytes)
@@ -454,19 +440,22 @@ class Guard(asyncio.BufferedProtocol):
 
     def _take_body(self, data: bytes) -> bytes:
         """Returns what is behind the body."""
-        self._due_seconds += len(data) / _LEAST_BYTES_PER_SECOND
-        if self._chunks is not None:
-            return self._take_chunks(self._chunks, data)
-        taken = data[: self._left_bytes]
+        chunks = self._chunks
+        size = self._left_bytes if chunks is None else max(_CHUNKED_READ_BYTES, chunks.left_bytes)
+        taken, rest = data[:size], data[size:]
+        self._due_seconds += len(taken) / _LEAST_BYTES_PER_SECOND
+        if chunks is not None:
+            return self._take_chunks(chunks, taken, rest)
         self._left_bytes -= len(taken)
         self._connection.data_received(taken)
         if not self._left_bytes:
             self._end_body()
-        return data[len(taken) :]
+        return rest
 
-    def _take_chunks(self, chunks: ChunkScanner, data: bytes) -> bytes:
+    def _take_chunks(self, chunks: ChunkScanner, piece: bytes, rest: bytes) -> bytes:
+        """The same. rest: what is behind the piece; it has to wait for its turn."""
         try:
-            taken, end = chunks.scan(data)
+            taken, end = chunks.scan(piece)
         except ValueError:
             self._stage = "ahead"
             self._fail_body(400, _MALFORMED_CHUNK)
@@ -474,8 +463,11 @@ class Guard(asyncio.BufferedProtocol):
         if taken:
             self._connection.data_received(taken)
         if end is None:
-            if len(data) <= _CHUNKED_READ_BYTES:
-                self._let_others_go_on()
+            if rest or len(piece) <= _CHUNKED_READ_BYTES:
+                # No further in this turn of the event loop: uvloop would read up to 32 times.
+                self._held = rest
+                self._hold_back()
+                asyncio.get_running_loop().call_soon(self._release)
             return b""
         if self._is_missing_body:
             # The library's parser has not found the end, and does not say why.
@@ -483,18 +475,7 @@ class Guard(asyncio.BufferedProtocol):
         elif chunks.is_plain:
             self.closes = self._is_spare
         self._end_body()
-        return data[end:]
-
-    def _let_others_go_on(self) -> None:
-        """Reads no further in this turn of the event loop: uvloop would read up to 32 times."""
-        line = self._line
-        if line is not None and line.is_reading():
-            line.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        if self._line is not None and not self._line.is_closing():
-            self._line.resume_reading()
+        return piece[end:] + rest
 
     def _end_body(self) -> None:
         self._stage = "ahead"
@@ -503,7 +484,7 @@ class Guard(asyncio.BufferedProtocol):
 
     def _expect_head(self) -> None:
         self._stage, self._content, self._fail = "head", None, None
-        self._gate.rest(self)
+        self._gate.idle[self] = None
 
     def _hold(self, data: bytes) -> None:
         """Keeps bytes whose turn has not come; if they are too many, their sender has to wait."""
@@ -516,9 +497,12 @@ class Guard(asyncio.BufferedProtocol):
                 self._held = bytearray(self._held)
             self._held += data
         self._count_pending(len(self._held))
-        if self._line is not None and (
-            len(self._held) > self._gate.bounds.head_bytes or self._gate.is_crowded
-        ):
+        if len(self._held) > self._gate.bounds.head_bytes or self._gate.is_crowded:
+            self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Lets the client wait, until `_release`, unless the library does so already."""
+        if self._line is not None and self._line.is_reading():
             self._is_holding_back = True
             self._line.pause_reading()
 
@@ -526,7 +510,6 @@ class Guard(asyncio.BufferedProtocol):
         """Goes on with the bytes that were held."""
         self._count_pending(0)
         if self._is_holding_back and self._line is not None and not self._line.is_closing():
-            # The library may want the sender to wait, too, and says so again with the next byte.
             self._is_holding_back = False
             self._line.resume_reading()
         held, self._held = bytes(self._held), b""

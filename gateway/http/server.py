@@ -138,7 +138,7 @@ class Server:
         """Raises OSError for a port that is taken."""
         loop = asyncio.get_running_loop()
         self._listen(await loop.create_server(self._make_guard, host, port, backlog=BACKLOG))
-        self._gate.open()
+        self._gate.sweep()
 
     async def open_sockets(self, sockets: Sequence[socket.socket]) -> None:
         """With sockets that listen already. They belong to the server."""
@@ -146,7 +146,7 @@ class Server:
         for listening in sockets:
             self._listen(await loop.create_server(self._make_guard, sock=listening, backlog=BACKLOG))
         self._shared.extend(sockets)
-        self._gate.open()
+        self._gate.sweep()
 
     async def drain(self, seconds: float) -> None:
         """Waits until no request is open, at most for `seconds`.
@@ -201,7 +201,7 @@ class Server:
 
     async def close(self) -> None:
         self.stop_listening()
-        await self._gate.close()
+        self._gate.close()
         await self.drain(_CLOSE_SECONDS)
         for request in self._open:
             request.break_off()
@@ -250,7 +250,7 @@ class Server:
             guard.end(is_last=is_last)
             request.forget_error()
         if request.is_lost:
-            guard.close()
+            guard.linger()
         elif not http.content.is_eof():
             await self._discard_rest(request)
         return _CLOSED if is_last else _KEPT

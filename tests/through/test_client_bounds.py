@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import repeat, takewhile
 
 import pytest
 import pytest_asyncio
@@ -77,11 +78,11 @@ async def test_a_body_that_drips_is_given_up_and_its_connection_closed(
     head = CHUNKED % path.encode() if is_chunked else render_request(path, b"x" * 100_000)[:-100_000]
     async with bounded.connecting() as client:
         piece = b"1\r\nx\r\n" if is_chunked else b"x"
-        dripping = asyncio.create_task(drip(client, head, iter([piece] * 1_000)))
-        got = await asyncio.wait_for(client.receive(), PATIENCE_SECONDS)
+        receiving = asyncio.create_task(client.receive())
+        await drip(client, head, takewhile(lambda _: not receiving.done(), repeat(piece, 1_000)))
+        got = await asyncio.wait_for(receiving, PATIENCE_SECONDS)
         assert (got.status, got.head.values("connection")) == (408, [b"close"])
         assert await read_if_any(client) == b""
-        await asyncio.wait_for(dripping, PATIENCE_SECONDS)
 
 
 async def test_a_slow_body_that_keeps_coming_is_read_to_its_end(bounded: Wire) -> None:
@@ -125,18 +126,17 @@ async def test_a_stranger_is_refused_before_the_body_comes() -> None:
                 assert (await asyncio.wait_for(client.receive(), PATIENCE_SECONDS)).status == 401
 
 
-async def test_a_body_in_the_smallest_chunks_keeps_nobody_waiting() -> None:
-    """Twenty questions are asked and answered while it is read."""
-    async with opening_wire() as wire, wire.connecting() as client, wire.connecting() as other:
-        head = CHUNKED % b"/v1/other"
-        sending = asyncio.create_task(client.send(head + b"1\r\nx\r\n" * 300_000 + b"0\r\n\r\n"))
-        answering = asyncio.create_task(client.receive())
-        for _ in range(20):
+@pytest.mark.parametrize(("clients", "chunks", "questions"), [(1, 300_000, 20), (8, 20_000, 10)])
+async def test_the_smallest_chunks_keep_nobody_waiting(clients: int, chunks: int, questions: int) -> None:
+    """So many questions are asked and answered meanwhile. The smaller bodies come with their heads."""
+    request = CHUNKED % b"/v1/other" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n"
+    async with opening_wire() as wire, wire.connecting() as other:
+        answering = [asyncio.create_task(wire.ask(request)) for _ in range(clients)]
+        for _ in range(questions):
             assert (await other.ask(render_request("/healthz", method="GET"))).status == 200
-        assert not answering.done()
-        await sending
-        assert (await answering).status == 200
-        assert len(wire.upstream.received[0].body) == 300_000
+        assert not any(each.done() for each in answering)
+        assert [(await each).status for each in answering] == [200] * clients
+        assert [len(seen.body) for seen in wire.upstream.received] == [chunks] * clients
 
 
 async def go_slowly(turns: int) -> None:
