@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from gateway.store.interface import (
@@ -33,13 +34,14 @@ from gateway.store.waiting import (
     LetGo,
     News,
     NumberedPurge,
-    Overlay,
+    Place,
     Put,
     Release,
     Take,
     Waiting,
     Written,
     choose_first,
+    find_overlay,
 )
 
 _log = logging.getLogger(__name__)
@@ -60,6 +62,8 @@ _LEAST_WAIT_SECONDS: Final = 0.01
 _MOST_WAIT_SECONDS: Final = 5.0
 # A release that is heard of before the waiter begins to wait. More are never under way at once.
 _KEPT_RELEASES: Final = 1_000
+# Places that one call gives back before it takes one. More wait only while the store is away.
+_MOST_LEAVING: Final = 1_000
 
 
 class QueuedStore(ABC):
@@ -79,6 +83,8 @@ class QueuedStore(ABC):
         self._flying: Sequence[Waiting] = ()
         # What waits for each key, oldest first; also what is on its way.
         self._by_key: dict[Key, list[Waiting]] = {}
+        # Places that are given back, and not written yet: by tag and name their members.
+        self._leaving: dict[tuple[str, str], dict[str, None]] = {}
         self._used_bytes = 0
         self._known = 0
         self._is_away = False
@@ -141,8 +147,8 @@ class QueuedStore(ABC):
         """As `Store.count`, with `SlidingWindow`."""
 
     @abstractmethod
-    async def _hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
-        """As `Store.hold`."""
+    async def _hold(self, place: Place, leaving: Sequence[str], most: int, ttl: float) -> bool:
+        """As `Store.hold`. leaving: members that give their places back before."""
 
     # For the backend.
 
@@ -261,7 +267,7 @@ class QueuedStore(ABC):
     ) -> "list[ListedRecord]":
         self._check_open()
         keys = [key for key in self._by_key if key.kind == kind and tag in (None, key.tag)]
-        overlays = {key: self._find_overlay(key) for key in keys}
+        overlays = {key: find_overlay(self._by_key[key]) for key in keys}
         records = {record.key: record for record in await _know(self._list(kind, tag, group, wait))}
         for key, (value, of_group, is_sure) in overlays.items():
             if is_sure:
@@ -348,7 +354,9 @@ class QueuedStore(ABC):
 
     async def hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
         self._check_open()
-        return await self._admit(self._hold(tag, name, member, most, ttl))
+        # A client that sends its next request at once finds the place free that its last one has left.
+        leaving = tuple(islice(self._leaving.get((tag, name), ()), _MOST_LEAVING))
+        return await self._admit(self._hold(Place(tag, name, member), leaving, most, ttl))
 
     async def _admit(self, asked: Awaitable[_Result]) -> _Result:
         """After a silence only a short time, until one is answered."""
@@ -398,14 +406,15 @@ class QueuedStore(ABC):
         self._used_bytes += waiting.size_bytes
         if isinstance(waiting, Put | Drop | Take):
             self._by_key.setdefault(waiting.key, []).append(waiting)
+        elif isinstance(waiting, LetGo):
+            self._leaving.setdefault((waiting.tag, waiting.name), {})[waiting.member] = None
 
     def _make_room(self, newest: Waiting) -> None:
         """The oldest go that nobody was promised; without any of these the newest is refused. Places and
         leases are always given back: their number is that of the requests.
         """
         while self._used_bytes > self._max_waiting_bytes:
-            is_too_large = newest.size_bytes > self._max_waiting_bytes
-            others = () if is_too_large else self._queue
+            others = () if newest.size_bytes > self._max_waiting_bytes else self._queue
             oldest = next((each for each in others if each.may_be_lost), newest)
             if isinstance(oldest, LetGo | Release):
                 return
@@ -425,6 +434,11 @@ class QueuedStore(ABC):
             others.remove(waiting)
             if not others:
                 del self._by_key[waiting.key]
+        elif isinstance(waiting, LetGo):
+            members = self._leaving.get((waiting.tag, waiting.name), {})
+            members.pop(waiting.member, None)
+            if not members:
+                self._leaving.pop((waiting.tag, waiting.name), None)
         self._used_bytes -= waiting.size_bytes
 
     async def _promise(self, waiting: Put | Take, wait: float) -> bytes | None:
@@ -440,19 +454,6 @@ class QueuedStore(ABC):
             return promise.result()
         raise Unknown("the store does not answer in time; what it was given waits in memory")
 
-    def _find_overlay(self, key: Key) -> Overlay:
-        overlay = Overlay(None, "", is_sure=False)
-        for waiting in self._by_key.get(key, ()):
-            match waiting:
-                case Put(wants_absent=True):
-                    if overlay.value is None:
-                        overlay = Overlay(waiting.value, waiting.group, overlay.is_sure)
-                case Put(wants_lease=None):
-                    overlay = Overlay(waiting.value, waiting.group, is_sure=True)
-                case Drop() | Take(is_late=False):
-                    overlay = Overlay(None, "", is_sure=True)
-        return overlay
-
     def _find_waiting(self, tag: str, lookup: Lookup) -> tuple[Sequence[str], Found | None]:
         """The names that the store is to be asked for, and what waits for the first of the names that has
         something waiting.
@@ -461,7 +462,7 @@ class QueuedStore(ABC):
             return lookup.names, None
         asked: list[str] = []
         for name in lookup.names:
-            overlay = self._find_overlay(Key(tag, lookup.kind, name))
+            overlay = find_overlay(self._by_key.get(Key(tag, lookup.kind, name), ()))
             if not overlay.is_sure:
                 asked.append(name)
             if overlay.value is not None:
@@ -575,9 +576,8 @@ class QueuedStore(ABC):
         """A lease that comes late is given back at once: its process has gone on without it."""
 
         def give_back(claimed: "asyncio.Future[Lease | HeldLease]") -> None:
-            if claimed.cancelled() or claimed.exception() is not None:
-                return
-            if isinstance(lease := claimed.result(), Lease):
+            has_answer = not claimed.cancelled() and claimed.exception() is None
+            if has_answer and isinstance(lease := claimed.result(), Lease):
                 self.release(lease)
 
         claiming.add_done_callback(give_back)

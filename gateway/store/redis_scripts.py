@@ -305,12 +305,13 @@ return {has_room and 1 or 0, show(slot), string.format('%.17g', used), string.fo
 """
 )
 
-# ARGV: tag, name, member, most, milliseconds.
+# ARGV: tag, name, member, most, milliseconds; then the members that give their places back before.
 HOLD: Final = (
     _FREE
     + """
 local set = 'places:' .. ARGV[2] .. ':' .. ARGV[3]
 redis.pcall('ZREMRANGEBYSCORE', P .. set, '-inf', now)
+for at = 7, #ARGV do redis.pcall('ZREM', P .. set, ARGV[at]) end
 local taken = redis.pcall('ZCARD', P .. set)
 if type(taken) == 'number' and taken >= tonumber(ARGV[5]) and not score(set, ARGV[4]) then return 0 end
 add(set, now + ARGV[6], ARGV[4], tonumber(ARGV[6]))

@@ -49,6 +49,7 @@ from gateway.store.waiting import (
     LetGo,
     News,
     NumberedPurge,
+    Place,
     Put,
     Release,
     Take,
@@ -371,8 +372,8 @@ class RedisStore(QueuedStore):
             case _:
                 raise _make_odd()
 
-    async def _hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
-        asked = (tag, name, member, most, _to_ms(ttl))
+    async def _hold(self, place: Place, leaving: Sequence[str], most: int, ttl: float) -> bool:
+        asked: Sequence[Argument] = (*place, most, _to_ms(ttl), *leaving)
         return _parse_flag(await self._ask_script(_HOLD, *asked, wait=_ADMISSION_SECONDS))
 
     # What others do, and what becomes of the server

@@ -34,7 +34,7 @@ from gateway.store.interface import (
 )
 from gateway.store.queue import MAX_WAITING_BYTES, QueuedStore
 from gateway.store.tables import Moment
-from gateway.store.waiting import Deleted, NumberedPurge, Waiting, Written
+from gateway.store.waiting import Deleted, NumberedPurge, Place, Waiting, Written
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -313,10 +313,9 @@ class SqliteStore(QueuedStore):
             lambda connection, moment: tables.count_cost(connection, (tag, name), cost, limit, moment)
         )
 
-    async def _hold(self, tag: str, name: str, member: str, most: int, ttl: float) -> bool:
-        place = (tag, name, member)
+    async def _hold(self, place: Place, leaving: Sequence[str], most: int, ttl: float) -> bool:
         return await self._change_soon(
-            lambda connection, moment: tables.hold_place(connection, place, most, ttl, moment)
+            lambda connection, moment: tables.hold_place(connection, place, leaving, most, ttl, moment)
         )
 
     # What other processes do

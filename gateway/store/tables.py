@@ -20,7 +20,18 @@ from gateway.store.interface import (
     seal,
     unseal,
 )
-from gateway.store.waiting import Drop, LetGo, News, NumberedPurge, Put, Release, Take, Waiting, Written
+from gateway.store.waiting import (
+    Drop,
+    LetGo,
+    News,
+    NumberedPurge,
+    Place,
+    Put,
+    Release,
+    Take,
+    Waiting,
+    Written,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +76,7 @@ _REMOVE_GROUP: Final = (
     "DELETE FROM record WHERE (kind, tag, name) IN ("
     "SELECT kind, tag, name FROM record INDEXED BY record_group WHERE tag=? AND grp=? AND known<? LIMIT ?)"
 )
+_LET_GO: Final = "DELETE FROM place WHERE tag=? AND name=? AND member=?"
 _SAY: Final = "INSERT INTO news(sender, tag, text, at) VALUES (?,?,?,?)"
 
 
@@ -162,7 +174,7 @@ def _apply(connection: sqlite3.Connection, waiting: Waiting, newest: int, moment
         case Release(lease=lease):
             _release(connection, waiting, lease, moment)
         case LetGo(tag=tag, name=name, member=member):
-            connection.execute("DELETE FROM place WHERE tag=? AND name=? AND member=?", (tag, name, member))
+            connection.execute(_LET_GO, (tag, name, member))
         case News(tag=tag, text=text):
             connection.execute(_SAY, (moment.sender, tag, text, moment.now))
     return None
@@ -252,12 +264,18 @@ def count_cost(
     return wait
 
 
-def hold_place(
-    connection: sqlite3.Connection, place: tuple[str, str, str], most: int, ttl: float, moment: Moment
+def hold_place(  # the store's method, in a transaction
+    connection: sqlite3.Connection,
+    place: Place,
+    leaving: Sequence[str],
+    most: int,
+    ttl: float,
+    moment: Moment,
 ) -> bool:
-    """place: tag, name and member."""
+    """leaving: members that give their places back before."""
     tag, name, member = place
     with transaction(connection, moment.until):
+        connection.executemany(_LET_GO, [(tag, name, each) for each in leaving])
         rows = connection.execute(
             "SELECT member FROM place WHERE tag=? AND name=? AND expires>? AND expires<=? AND member<>?",
             (tag, name, moment.now, _find_latest(moment, ttl), member),

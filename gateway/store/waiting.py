@@ -170,6 +170,29 @@ class Overlay(NamedTuple):
     is_sure: bool
 
 
+def find_overlay(waits: Sequence[Waiting]) -> Overlay:
+    """waits: what waits for one key, oldest first."""
+    overlay = Overlay(None, "", is_sure=False)
+    for waiting in waits:
+        match waiting:
+            case Put(wants_absent=True):
+                if overlay.value is None:
+                    overlay = Overlay(waiting.value, waiting.group, overlay.is_sure)
+            case Put(wants_lease=None):
+                overlay = Overlay(waiting.value, waiting.group, is_sure=True)
+            case Drop() | Take(is_late=False):
+                overlay = Overlay(None, "", is_sure=True)
+    return overlay
+
+
+class Place(NamedTuple):
+    """One of so many at the same time. member: whose."""
+
+    tag: str
+    name: str
+    member: str
+
+
 def choose_first(names: Sequence[str], stored: Found, waiting: Found | None) -> Found:
     """For the same name what is stored counts: what waits is for a name that has nothing."""
     if waiting is not None and names.index(waiting.name) < names.index(stored.name):

@@ -367,6 +367,24 @@ async def test_places_are_renewed_given_back_and_end(both: tuple[Process, Proces
     assert await one.store.hold(TAG, "places", "c", 1, 60)
 
 
+async def test_a_place_that_was_left_is_free_at_once_whatever_waits_to_be_written(
+    both: tuple[Process, Process],
+) -> None:
+    store = both[0].store
+    for at in range(20):
+        assert await store.hold(TAG, "places", str(at), 1, 60), at
+        writes = [
+            asyncio.create_task(store.put_durable(head(str(each)), b"x" * 9_000, 60)) for each in range(9)
+        ]
+        await asyncio.sleep(0)
+        store.let_go(TAG, "places", str(at))
+        store.let_go(TAG, "places", str(at))
+        assert await store.hold(TAG, "places", f"next-{at}", 1, 60), at
+        assert not await both[1].store.hold(TAG, "places", "other", 1, 60)
+        store.let_go(TAG, "places", f"next-{at}")
+        await asyncio.gather(*writes)
+
+
 async def test_news_are_heard_by_all_others_in_order_and_behind_what_was_written(
     both: tuple[Process, Process],
 ) -> None:
