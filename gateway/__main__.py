@@ -188,7 +188,7 @@ def _tenants(options: argparse.Namespace) -> int:
 
 
 def _schema(_: argparse.Namespace) -> int:
-    from gateway.settings.json_schema import render_json_schema
+    from gateway.settings.reference import render_json_schema
 
     print(render_json_schema(), end="")
     return 0

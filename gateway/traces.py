@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ from gateway import __version__
 from gateway.http.answered import Answered, Fact
 from gateway.http.request import RequestHead
 from gateway.settings import Traces
+from gateway.wire.reading import OnEvent, ResponseDocument
 from gateway.wire.sse import SseEvent
 
 log = logging.getLogger("gateway.traces")
@@ -229,16 +230,14 @@ class Tracer:
         kept = [pair for pair in headers if pair[0].lower() not in _CARRIED]
         return kept + [(name, value) for name, value in self.carry(span).items() if value is not None]
 
-    def watch(
-        self, answered: Answered, on_event: Callable[[SseEvent], None] | None
-    ) -> Callable[[SseEvent], None]:
+    def watch(self, answered: Answered, on_event: OnEvent | None) -> OnEvent:
         """Reads from the first events of a response which model has answered, besides on_event."""
         left = _MOST_EVENTS
 
-        def both(event: SseEvent) -> None:
+        def both(event: SseEvent, documents: list[ResponseDocument]) -> None:
             nonlocal left
             if on_event is not None:
-                on_event(event)
+                on_event(event, documents)
             if left:
                 left = 0 if _read_names(event, answered) else left - 1
 

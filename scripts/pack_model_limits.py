@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.core.limits.model_names import make_names
+from gateway.core.limits.model_limits import make_names
 from pack_ranks import load_member
 
 VERSION = "1.106.2"

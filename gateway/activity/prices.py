@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.core.limits.model_names import LONGEST_NAME_CHARS, make_names
+from gateway.core.limits.model_limits import LONGEST_NAME_CHARS, make_names
 from gateway.core.money import Price
 from gateway.settings import ModelRule, Settings
 from gateway.tenants import list_tenants

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.activity.series import RequestPoint
-from gateway.core.economy.compaction_cost import COLD_SECONDS
+from gateway.core.economy import COLD_SECONDS
 from gateway.core.sizing.usage import Usage
 
 # Changes of the prefix that the gateway made.

@@ -17,12 +17,10 @@ from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.hooks import Hooks, Webhook
 from gateway.http.target import Upstreams
-from gateway.limits.book import LimitsBook
-from gateway.limits.discovery import Discovery, StartCheck
-from gateway.limits.model_lists import ModelLists
+from gateway.limits.book import LimitsBook, ModelLists
+from gateway.limits.discovery import Discovery
 from gateway.mcp.endpoint import McpEndpoint
 from gateway.mcp.tools import HistoryTools
-from gateway.outgoing.call_maker import CallMaker
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.array_view import ArrayView
 from gateway.pipeline.commands import Commands
@@ -35,9 +33,9 @@ from gateway.pipeline.question_recall import QuestionRecall
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
-from gateway.pipeline.unknown_threads import UnknownThreads
 from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
+from gateway.planning.rewrite import CallMaker
 from gateway.settings import BUILT_IN_UPSTREAMS, Settings, UpstreamSettings
 from gateway.tenants import Policies, Tenancy
 
@@ -63,12 +61,12 @@ class Serving:
         # What upstreams have said about their models.
         self.lists = _keep_lists(settings, before)
         self.prices = make_price_list(settings, process.price_table)
-        # Of upstreams that an earlier one did not have.
-        self.start_check = StartCheck(_find_unchecked(settings, before), process.client)
+        # Upstreams that an earlier one did not have.
+        self.unchecked = _find_unchecked(settings, before)
         self.hooks = _make_hooks(settings, process)
         self._relay = relay or Relay(settings, process.budget, process.client, process.tracer)
         # Makes the bodies of requests, and of the summaries that ride on them.
-        self._maker = CallMaker(process.rewriter)
+        self._maker = CallMaker(process.rewriter, lanes)
         self._limits = LimitsBook(settings, self.lists, process.table, state.calibrations)
         self._planner = Planner(state, sizer, lanes)
         self._learner = Learner(state.calibrations, sizer, self._limits, reporter)
@@ -83,7 +81,7 @@ class Serving:
         self.manual = ManualCompaction(state, self._planner, self._compactor, reporter)
         self.editor = SummaryEditor(state, self._planner, sizer, reporter)
         self.proxy = self._make_proxy(process)
-        self.arrays = ArrayView(self._planner, process.rewriter, process.budget)
+        self.arrays = ArrayView(self._planner, self._maker, process.budget)
         # None where the settings leave `/mcp` to the upstream.
         self.mcp = _make_mcp(settings, process) if settings.mcp else None
 
@@ -126,11 +124,10 @@ class Serving:
             sessions=process.sessions,
             turns=turns,
             commands=Commands(settings, self.manual),
-            count_tokens=CountTokens(turns, planner, process.rewriter, relay),
+            count_tokens=CountTokens(turns, planner, self._maker, relay),
             planning=planning,
             sender=sender,
             overflow_retry=OverflowRetry(planning, sender, learner, process.reporter),
-            unknown_threads=UnknownThreads(reader, turns, process.thread_sizes, process.names, relay),
             relay=relay,
             metrics=metrics,
             first_seen=FirstSeen(self._limits),

@@ -30,6 +30,7 @@ from gateway.http.ports import describe_bind_error
 from gateway.http.reply import Reply
 from gateway.http.request import Request, RequestHead
 from gateway.http.server import Server
+from gateway.limits.discovery import check_upstreams
 from gateway.mcp.endpoint import is_mcp
 from gateway.settings import Bounds, Settings
 from gateway.store.redis_address import is_redis
@@ -175,7 +176,7 @@ class Gateway:
     def _check_upstreams(self) -> None:
         """In the background. Those that were served before are left out."""
         if self._place is None or self._place.checks_upstreams:
-            self.process.asking.spawn(self.serving.start_check.run())
+            self.process.asking.spawn(check_upstreams(self.serving.unchecked, self.process.client))
 
     async def _open_storage(self, exits: AsyncExitStack) -> None:
         process = self.process
@@ -194,7 +195,6 @@ class Gateway:
         process.search.start()
         exits.push_async_callback(process.ledger.close)
         await process.ledger.open()
-        await asyncio.to_thread(process.tokenizer.load)
 
     async def _open_network(self, exits: AsyncExitStack) -> None:
         process = self.process

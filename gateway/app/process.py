@@ -19,19 +19,16 @@ from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
-from gateway.conversations.thread_sizes import ThreadSizes
-from gateway.core.policy import Estimator
 from gateway.hooks import Plugin, load_plugins
 from gateway.http.client import Client
-from gateway.limits.model_table import ModelTable
+from gateway.limits.book import ModelTable
 from gateway.mcp.library import McpLibrary
 from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.originals.index import make_index
-from gateway.outgoing.fair_rewriter import FairRewriter
-from gateway.outgoing.rewriter import Rewriter
 from gateway.pipeline.name_guard import NameGuard
-from gateway.planning.message_sizes import Sizer, TextCounter
-from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
+from gateway.planning.message_sizes import Sizer
+from gateway.planning.rewrite import Rewriter
+from gateway.planning.tokenizer import Tokenizer, make_counters
 from gateway.purge import Purge
 from gateway.reporting.activity_feed import PERIOD_SECONDS, ActivityFeed, take_rows
 from gateway.reporting.compaction_log import CompactionLogWriter
@@ -136,18 +133,12 @@ class Process:
         """How bodies are read, counted and rewritten: with caches of what was seen before."""
         cache, bounds = settings.cache, _make_body_bounds(settings)
         self.tokenizer = Tokenizer()
-        counters: dict[Estimator, TextCounter] = {
-            "tiktoken": self.tokenizer.count,
-            "chars": count_by_length,
-            "chars-up": count_by_length_up,
-        }
-        self.sizer = Sizer(counters, _SIZES_BYTES, self.lanes)
+        self.sizer = Sizer(make_counters(self.tokenizer), _SIZES_BYTES, self.lanes, self.tokenizer)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, bounds)
         stored = StoredResponses(recognizer, self.named, cache.named_bytes, settings.listen.max_body_bytes)
         self.reader = BodyReader(recognizer, stored, self.lanes)
         self.names = NameGuard(self.state.owned_names, self.lanes, bounds)
-        self.rewriter = FairRewriter(Rewriter(cache.facts_bytes), self.lanes)
-        self.thread_sizes = ThreadSizes()
+        self.rewriter = Rewriter(cache.facts_bytes)
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory, and nothing more is made for it."""
@@ -175,7 +166,6 @@ class Process:
         """Those of all tenants: they are read again when they come."""
         self.reader.clear()
         self.rewriter.clear()
-        self.thread_sizes.clear()
 
 
 def _make_stores(settings: Settings) -> Stores:
@@ -207,7 +197,4 @@ def _make_tracer(settings: Traces) -> "Tracer | None":
 
 
 def _make_body_bounds(settings: Settings) -> BodyBounds:
-    bounds = settings.bounds
-    return BodyBounds(
-        messages=bounds.messages, fields=bounds.fields, values=bounds.values, depth=bounds.depth
-    )
+    return BodyBounds(messages=settings.bounds.messages)

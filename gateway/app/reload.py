@@ -8,15 +8,14 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from gateway.http.failures import describe_loop
 from gateway.settings import Problem, Settings, SettingsError
-from gateway.settings.document import MAX_FILE_BYTES, list_files
-from gateway.settings.section import Section
+from gateway.settings.files import MAX_FILE_BYTES, list_files
 from gateway.store.address import make_store
 from gateway.store.interface import StoreError
 
@@ -58,10 +57,10 @@ def find_change(running: Settings, loaded: Settings) -> Change:
         before, after = getattr(running, section), getattr(settings, section)
         if before == after:
             continue
-        if isinstance(before, Section):
-            fixed = {key: getattr(before, key) for key in keys or type(before).model_fields}
+        if is_dataclass(before):
+            fixed = {key: getattr(before, key) for key in keys or [each.name for each in fields(before)]}
             postponed += [f"{section}.{key}" for key in fixed if fixed[key] != getattr(after, key)]
-            settings = replace(settings, **{section: after.model_copy(update=fixed)})
+            settings = replace(settings, **{section: replace(after, **fixed)})
         else:
             postponed.append(section)
             settings = replace(settings, **{section: before})
@@ -69,7 +68,7 @@ def find_change(running: Settings, loaded: Settings) -> Change:
         # The admin port and several workers change over one after the other: in between, one that does not
         # ask for the token any more must not show what another one shows to those who have it.
         postponed.append("admin.token")
-        kept = settings.admin.model_copy(update={"token": running.admin.token})
+        kept = replace(settings.admin, token=running.admin.token)
         settings = replace(settings, admin=kept)
     names = (each.name for each in fields(Settings) if each.name not in _DERIVED)
     sections = (name for name in names if getattr(running, name) != getattr(settings, name))

@@ -31,9 +31,7 @@ from gateway.command_line.figures import show_number_of, show_tokens, show_usd
 from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.process_setup import open_standard_streams, set_up_process
-from gateway.settings import BUILT_IN_UPSTREAMS, Problem, Settings, SettingsError
-from gateway.settings.upstream_schema import WIRE_FORMATS
-from gateway.settings.values import check_url
+from gateway.settings import BUILT_IN_UPSTREAMS, WIRE_FORMATS, Problem, Settings, SettingsError, check_url
 from gateway.store.address import find_folder
 from gateway.store.interface import StoreError
 

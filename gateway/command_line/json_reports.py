@@ -1,10 +1,11 @@
 """What `check`, `models` and `tenants list` print with `--json`: the settings as values, without secrets."""
 
+from dataclasses import asdict
 from typing import Any
 
 from gateway.core.policy import Policy
 from gateway.settings import Settings, TenantSettings, UpstreamSettings, describe_exposure, shows_texts
-from gateway.settings.summary import show_store
+from gateway.settings.show import show_store
 
 
 def list_facts(settings: Settings) -> dict[str, Any]:
@@ -35,12 +36,9 @@ def list_warnings(settings: Settings) -> list[str]:
 def list_rules(settings: Settings) -> list[dict[str, Any]]:
     """The rules of `models`, in their order."""
     return [
-        {"origin": origin, **rule.model_dump(include=_RULE_FIELDS)}
+        {"origin": origin, **asdict(rule)}
         for origin, rule in zip(settings.model_origins, settings.models, strict=True)
     ]
-
-
-_RULE_FIELDS = {"match", "upstream", "context", "input", "output", "price", "policy"}
 
 
 def list_tenant_facts(settings: Settings) -> list[dict[str, Any]]:
@@ -70,9 +68,9 @@ def _list_upstream(upstream: UpstreamSettings) -> dict[str, Any]:
 def _list_policy(settings: Settings, name: str, policy: Policy) -> dict[str, Any]:
     return {
         "name": name,
-        "preset": policy.name,
-        "auto": policy.auto,
-        "prune": policy.prune,
+        "preset": policy.preset,
+        "auto": policy.compaction.auto,
+        "prune": policy.compaction.prune,
         "commands": policy.commands,
         "show_texts": policy.show_texts,
         "shows_texts": shows_texts(settings, policy),

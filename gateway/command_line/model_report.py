@@ -21,10 +21,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.http.client import Client
-from gateway.limits.book import LimitsBook, ServedModel
+from gateway.limits.book import LimitsBook, ModelLists, ModelTable, ServedModel
 from gateway.limits.discovery import Discovery
-from gateway.limits.model_lists import ModelLists
-from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings
 from gateway.state import make_state, make_storage
 from gateway.state.kinds import LEARNED
@@ -172,8 +170,8 @@ def _list_facts(known: _Knowledge, served: ServedModel, limits: Limits) -> dict[
         "policies": [
             {
                 "name": name,
-                "preset": policy.name,
-                "auto": policy.auto,
+                "preset": policy.preset,
+                "auto": policy.compaction.auto,
                 "economy": policy.economy,
                 **_list_thresholds(policy, limits),
             }
@@ -199,8 +197,9 @@ def _describe(known: _Knowledge, served: ServedModel, limits: Limits) -> Iterato
     price = known.prices.find(served.model, served.upstream)
     for name, policy in _find_policies(known.settings, served):
         thresholds = choose_thresholds(policy, limits, RequestSize())
-        yield f"  policy   {name}, preset {policy.name}{'' if policy.auto else ': no automatic compaction'}"
-        if thresholds is not None and policy.auto:
+        off = "" if policy.compaction.auto else ": no automatic compaction"
+        yield f"  policy   {name}, preset {policy.preset}{off}"
+        if thresholds is not None and policy.compaction.auto:
             yield f"    soft   {thresholds.soft:,}: beyond it, a summary is prepared in the background"
             yield from describe_economy(policy, price)
             yield f"    hard   {thresholds.hard:,}: beyond it, a request waits for the summary"

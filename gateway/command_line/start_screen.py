@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gateway.reporting.reporter import COMPACTED
 from gateway.settings import FormatName, Settings, UpstreamSettings
-from gateway.settings.summary import describe_tenants, describe_texts, list_what_it_does, show_store
+from gateway.settings.show import describe_tenants, describe_texts, list_what_it_does, show_store
 
 # A listener on all addresses is reached on this machine at its loopback address.
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}

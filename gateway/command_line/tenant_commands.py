@@ -21,7 +21,7 @@ from gateway.originals.archive import Removals
 from gateway.originals.index import make_index
 from gateway.purge import Purge, PurgeCount
 from gateway.settings import Settings
-from gateway.settings.violations import find_nearest
+from gateway.settings.validate import find_nearest
 from gateway.store.address import find_folder
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag

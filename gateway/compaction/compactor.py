@@ -33,7 +33,7 @@ from gateway.core.compaction.request import (
     find_reason,
 )
 from gateway.core.compaction.situation import Situation
-from gateway.core.economy.ledger import pay_rent
+from gateway.core.economy import pay_rent
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.sizing.usage import Usage

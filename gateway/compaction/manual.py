@@ -28,7 +28,7 @@ from gateway.core.compaction.manual import (
 )
 from gateway.core.compaction.request import CompactionReason, CompactionRequest
 from gateway.core.compaction.situation import Situation
-from gateway.core.economy.ledger import pass_on_ledger
+from gateway.core.economy import pass_on_ledger
 from gateway.core.history.head import Head
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter

@@ -22,6 +22,7 @@ from gateway.core.history.transcript import TranscriptEntry, cut_middle, list_en
 from gateway.core.session.work_sections import FoldedHistory, append_lists
 from gateway.planning.message_sizes import Sizer
 from gateway.recall.beside_summary import choose_recalled
+from gateway.recall.pieces import MOST_TOKENS
 
 # The inserted messages cost this many raw tokens beyond their texts.
 _INSERTED_TOKENS: Final = 12
@@ -165,7 +166,7 @@ class PivotMaker:
         if policy.recall != "auto" or not policy.originals.keep:
             return _NOTHING
         room = _find_room(turn, situation, cut, text.tokens)
-        most = int(min(policy.recall_tokens, room / ratio))
+        most = int(min(MOST_TOKENS, room / ratio))
 
         async def count(said: str) -> int:
             return await self._sizer.count(turn.owner, said, policy.estimator)

@@ -6,9 +6,17 @@ from typing import Final
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.summary_model import wants_riding
-from gateway.core.economy.compaction_cost import is_due, size_up
-from gateway.core.economy.ledger import AnsweredTurn, find_ledger, note_response, note_time, shows_cache
-from gateway.core.economy.rates import Rates, with_cache
+from gateway.core.economy import (
+    AnsweredTurn,
+    Rates,
+    find_ledger,
+    is_due,
+    note_response,
+    note_time,
+    shows_cache,
+    size_up,
+    with_cache,
+)
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.head import Head
 from gateway.core.sizing.usage import Usage
@@ -50,7 +58,7 @@ def is_compaction_due(turn: Turn, head: Head) -> bool:
     Never after a title or the client's own summary: such a history is not continued.
     """
     policy, ledger, thresholds = turn.policy, head.ledger, turn.thresholds
-    if not (policy.economy and policy.auto) or turn.purpose not in _GOING_ON:
+    if not (policy.economy and policy.compaction.auto) or turn.purpose not in _GOING_ON:
         return False
     if ledger is None or thresholds is None:
         return False

@@ -24,8 +24,8 @@ from gateway.core.policy import Policy
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.outgoing.call_maker import CallMaker
 from gateway.planning.message_sizes import Sizer
+from gateway.planning.rewrite import CallMaker
 from gateway.state import State
 from gateway.wire.format import RidingRequest
 

@@ -16,7 +16,7 @@ from typing import Final
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.economy.ledger import pass_on_ledger
+from gateway.core.economy import pass_on_ledger
 from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
     ResultHashes,

@@ -18,6 +18,7 @@ from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.named_turns import NamedTurn, NamedTurns
+from gateway.wire.reading import ResponseDocument
 from gateway.wire.references import NamedHistory, ResponseCollector, StoredHistory
 from gateway.wire.sse import SseEvent
 
@@ -323,9 +324,9 @@ class ResponseRecorder(msgspec.Struct, kw_only=True):
         """Before the request is sent. changes: see NamedTurn.sent."""
         self.turn = self.turn._replace(sent=changes, conversation=conversation_id)
 
-    def note(self, event: SseEvent) -> None:
+    def note(self, _: SseEvent, documents: list[ResponseDocument]) -> None:
         """Each event of the response; with the last one it is kept."""
-        response = self.collector.feed(event)
+        response = self.collector.feed(documents)
         if response is None:
             return
         for name, item in zip(response.names, response.items, strict=True):

@@ -9,7 +9,7 @@ from yarl import URL
 
 from gateway.conversations.recognizer import Received
 from gateway.core.compaction.situation import RefusedRequest
-from gateway.core.economy.rates import UNCACHED, Rates
+from gateway.core.economy import UNCACHED, Rates
 from gateway.core.history.head import Head, is_comparable
 from gateway.core.history.purpose import Purpose
 from gateway.core.history.trimmed import HistorySource
@@ -21,9 +21,8 @@ from gateway.headers import RawHeaders, UpstreamHead
 from gateway.logs.fields import FieldValue, name_fields
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
+from gateway.wire.reading import OnEvent, ResponseDocument
 from gateway.wire.sse import SseEvent
-
-OnEvent = Callable[[SseEvent], None]
 
 # From this share of the soft threshold on, something may be decided within a few turns.
 _NEAR = 0.25
@@ -158,6 +157,18 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             prompts=dataclasses.replace(policy.prompts, instruction=prompt or policy.prompts.instruction),
         )
         return replace(self, policy=changed)
+
+
+def chain(first: OnEvent | None, second: OnEvent) -> OnEvent:
+    """Both, in this order."""
+    if first is None:
+        return second
+
+    def both(event: SseEvent, documents: list[ResponseDocument]) -> None:
+        first(event, documents)
+        second(event, documents)
+
+    return both
 
 
 def name_ids(turn: Turn) -> Mapping[str, Mapping[str, FieldValue]]:

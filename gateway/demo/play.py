@@ -16,8 +16,7 @@ from gateway.command_line.figures import draw_bar
 from gateway.demo.agent import FILES, TurnReport, find_missing, play
 from gateway.demo.stand_in import MODEL, WINDOW_TOKENS, StandIn
 from gateway.headers import X_GATEWAY_PLAN
-from gateway.settings import ModelRule, Settings, load_settings
-from gateway.settings.model_price import ModelPrice
+from gateway.settings import ModelPrice, ModelRule, Settings, load_settings
 
 WriteText = Callable[[str], None]
 
@@ -127,7 +126,7 @@ def _compare(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> Ite
 
 def _read_saved(settings: Settings, admin_port: int) -> str:
     """What it would have cost until it ended, beside what it did cost."""
-    admin = settings.admin.model_copy(update={"port": admin_port})
+    admin = replace(settings.admin, port=admin_port)
     with AdminClient(replace(settings, admin=admin)) as client:
         (tenant,) = client.get("/totals", TotalsPage, {}).tenants
     price = f"at ${_PRICE.input:g} and ${_PRICE.output:g} for a million tokens in and out"

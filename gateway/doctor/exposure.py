@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from gateway.doctor.finding import Diagnosis, note_ok, warn
 from gateway.settings import Settings, describe_exposure, is_loopback, shows_texts
-from gateway.settings.summary import is_for_this_machine_only
+from gateway.settings.show import is_for_this_machine_only
 
 _SUBJECT: Final = "exposure"
 _SHORTEST_TOKEN: Final = 16

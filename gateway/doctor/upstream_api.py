@@ -1,10 +1,7 @@
 """Is the API of an upstream where the settings say, does it accept the key, and which models does it list?"""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.doctor.reaching import SUBJECT, explain
@@ -16,9 +13,10 @@ from gateway.limits.discovery import (
     Listed,
     Unlisted,
     find_other_url,
-    list_models,
+    probe,
 )
 from gateway.settings import UpstreamSettings
+from gateway.wire.model_list import list_model_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,42 +30,42 @@ class UpstreamReport:
 
 
 async def examine_upstream(client: Client, upstream: UpstreamSettings) -> UpstreamReport:
-    found = await list_models(upstream, client)
+    found, other = await probe(upstream, client)
     if found.error is not None:
         return UpstreamReport(findings=[explain(upstream, found.error)], is_usable=False)
     date = found.date
     if isinstance(found, Listed) and found.is_api:
-        names = _read_names(found.body)
+        names = list_model_names(found.body)
         return UpstreamReport(findings=[_describe_list(upstream, found, names)], names=names, date=date)
     if found.status in KEY_WANTED:
         finding = _describe_key(upstream, found.status)
         return UpstreamReport(findings=[finding], date=date, is_usable=upstream.api_key is None)
     if isinstance(found, Unlisted) and found.status in REDIRECTS:
         return UpstreamReport(findings=[_describe_redirect(upstream, found)], date=date, is_usable=False)
-    return await _look_elsewhere(client, upstream, found)
+    return UpstreamReport(
+        findings=[_describe_no_list(upstream, found, other)],
+        date=date,
+        is_usable=found.status != 200 and not (other is not None and other.is_api),
+    )
 
 
-async def _look_elsewhere(
-    client: Client, upstream: UpstreamSettings, found: Listed | Unlisted
-) -> UpstreamReport:
-    base_url, date = upstream.base_url, found.date
+def _describe_no_list(
+    upstream: UpstreamSettings, found: Listed | Unlisted, other: Listed | Unlisted | None
+) -> Diagnosis:
+    """other: what the likely other address answered."""
+    base_url = upstream.base_url
     other_url = find_other_url(base_url)
-    other = await list_models(upstream, client, base_url=other_url)
     what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {found.status})"
-    if other.is_api:
-        finding = blame(SUBJECT, f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
-        return UpstreamReport(findings=[finding], date=date, is_usable=False)
+    if other is not None and other.is_api:
+        return blame(SUBJECT, f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
     if found.status == 200:
-        finding = blame(SUBJECT, f"{what} but a web page", f"correct upstreams.{upstream.name}.base_url")
-        return UpstreamReport(findings=[finding], date=date, is_usable=False)
+        return blame(SUBJECT, f"{what} but a web page", f"correct upstreams.{upstream.name}.base_url")
     if found.status >= 500:
-        return UpstreamReport(
-            findings=[warn(SUBJECT, what, f"look at its log; curl -i {base_url + LIST_PATH}")], date=date
-        )
+        return warn(SUBJECT, what, f"look at its log; curl -i {base_url + LIST_PATH}")
     fix = (
         f'models: [{{match: "NAME", upstream: {upstream.name}, context: 32768}}]  # names the windows instead'
     )
-    return UpstreamReport(findings=[warn(SUBJECT, what, fix)], date=date)
+    return warn(SUBJECT, what, fix)
 
 
 def _describe_list(upstream: UpstreamSettings, found: Listed, names: Collection[str]) -> Diagnosis:
@@ -93,18 +91,3 @@ def _describe_redirect(upstream: UpstreamSettings, found: Unlisted) -> Diagnosis
     place = found.place.removesuffix(LIST_PATH)
     what = f"{upstream.name}: redirects to {place!a}, which is not followed"
     return blame(SUBJECT, what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
-
-
-def _read_names(body: bytes) -> frozenset[str]:
-    return frozenset(_list_names(body))
-
-
-def _list_names(body: bytes) -> Iterator[str]:
-    try:
-        value: Any = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
-    entries = value.get("data") if isinstance(value, dict) else value
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and isinstance(name := entry.get("id") or entry.get("name"), str):
-            yield name

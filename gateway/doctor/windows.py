@@ -8,7 +8,7 @@ from typing import Final
 from gateway.command_line.model_report import describe_model
 from gateway.doctor.finding import Diagnosis, note_ok, warn
 from gateway.doctor.streaming import suggest_names
-from gateway.limits.model_table import ModelTable
+from gateway.limits.book import ModelTable
 from gateway.settings import Settings
 
 _SUBJECT: Final = "windows"

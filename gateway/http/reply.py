@@ -77,14 +77,13 @@ class Reply:
         Returns whether the work is done; False after `max_seconds`.
         """
         ends = time.monotonic() + max_seconds
-        pause = self.keepalive.every_seconds if self.is_committed else self.keepalive.after_seconds
+        pause = self.keepalive.after_seconds
         while (left := ends - time.monotonic()) > 0:
             done, _ = await asyncio.wait((work,), timeout=min(pause, left))
             if done:
                 return True
             if time.monotonic() < ends:
                 await self._keep_alive(headers)
-            pause = self.keepalive.every_seconds
         return work.done()
 
     def begin(self, head: ResponseHead) -> None:

@@ -25,8 +25,7 @@ from gateway.headers import RawHeaders, make_internal_headers, make_upstream_hea
 from gateway.http.client import Client, Fetched, OwnCall
 from gateway.http.failures import CALL_ERRORS, describe_failure
 from gateway.http.target import make_url
-from gateway.limits.book import LimitsBook
-from gateway.limits.model_lists import choose_viewer
+from gateway.limits.book import LimitsBook, choose_viewer
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.settings import UpstreamSettings
 from gateway.wire.content_encoding import decode_body
@@ -121,6 +120,16 @@ def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> list[
     return own
 
 
+async def probe(
+    upstream: UpstreamSettings, client: Client
+) -> tuple[Listed | Unlisted, Listed | Unlisted | None]:
+    """What the configured address answers, and the likely other one where that is no API, or None."""
+    found = await list_models(upstream, client)
+    if found.error is not None or found.is_api or found.status in REDIRECTS:
+        return found, None
+    return found, await list_models(upstream, client, base_url=find_other_url(upstream.base_url))
+
+
 def find_other_url(base_url: str) -> str:
     """Most often the /v1 of a local server is missing, or there is one too many."""
     return base_url.removesuffix(_VERSION) if base_url.endswith(_VERSION) else base_url + _VERSION
@@ -181,33 +190,27 @@ class Discovery:
         self._next_seconds.put(key, self._clock() + pause_seconds, _TIME_WEIGHT_BYTES)
 
 
-class StartCheck:
-    def __init__(self, upstreams: Collection[UpstreamSettings], client: Client) -> None:
-        self._upstreams = upstreams
-        self._client = client
+async def check_upstreams(upstreams: Collection[UpstreamSettings], client: Client) -> None:
+    """Returns when every upstream has been asked. Logs what it finds, and never raises."""
+    await asyncio.gather(*(_check(upstream, client) for upstream in upstreams))
 
-    async def run(self) -> None:
-        """Returns when every upstream has been asked. Logs what it finds, and never raises."""
-        await asyncio.gather(*(self._check(upstream) for upstream in self._upstreams))
 
-    async def _check(self, upstream: UpstreamSettings) -> None:
-        name, base_url = upstream.name, upstream.base_url
-        found = await list_models(upstream, self._client)
-        if found.is_api or found.status in REDIRECTS:
-            _report(upstream, found)
-            return
-        other_url, other = find_other_url(base_url), found
-        if found.error is None:
-            other = await list_models(upstream, self._client, base_url=other_url)
-        if isinstance(other, Unlisted) and other.error is not None:
-            _start.warning("upstream '%s': %s: is it running, and is this its address?", name, other.reason)
-        elif other.is_api:
-            _start.warning(
-                "upstream '%s' answers at %s, not at %s (status %d): write base_url: %s",
-                *(name, other_url + LIST_PATH, base_url + LIST_PATH, found.status, other_url),
-            )
-        else:
-            _start.info("upstream '%s' has no list of models at %s (status %d)", name, base_url, found.status)
+async def _check(upstream: UpstreamSettings, client: Client) -> None:
+    name, base_url = upstream.name, upstream.base_url
+    found, other = await probe(upstream, client)
+    failed = other or found
+    if isinstance(failed, Unlisted) and failed.error is not None:
+        _start.warning("upstream '%s': %s: is it running, and is this its address?", name, failed.reason)
+    elif other is None:
+        _report(upstream, found)
+    elif other.is_api:
+        other_url = find_other_url(base_url)
+        _start.warning(
+            "upstream '%s' answers at %s, not at %s (status %d): write base_url: %s",
+            *(name, other_url + LIST_PATH, base_url + LIST_PATH, found.status, other_url),
+        )
+    else:
+        _start.info("upstream '%s' has no list of models at %s (status %d)", name, base_url, found.status)
 
 
 def _report(upstream: UpstreamSettings, found: Listed | Unlisted) -> None:

@@ -270,7 +270,7 @@ def make_index(
     vectors are asked for.
     """
     retention, directory = settings.retention, find_folder(settings.store)
-    bounds = IndexBounds(total=retention.search_bytes, tenant=retention.search_bytes_per_tenant)
+    bounds = IndexBounds(total=retention.search_bytes, tenant=max(1, retention.search_bytes // 2))
     files = IndexFiles(directory / SEARCH_NAME if directory is not None else None, bounds)
     embedder, model, upstream = None, settings.embeddings.model, settings.embeddings.upstream
     if client is not None and model is not None and upstream is not None:

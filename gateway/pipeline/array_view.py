@@ -15,8 +15,8 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.errors import Overloaded
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import shown_tokens
-from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.planning.planner import Planner
+from gateway.planning.rewrite import CallMaker
 from gateway.wire.arrays import Arrays, ArrayTokens, ArrayWindow, CountedArrays, SentMessage
 
 # Of the bodies of one answer; a single larger message is an answer of its own.
@@ -28,10 +28,10 @@ _BYTES_PER_TOKEN: Final = 3.5
 
 
 class ArrayView:
-    def __init__(self, planner: Planner, rewriter: FairRewriter, memory: MemoryBudget) -> None:
+    def __init__(self, planner: Planner, calls: CallMaker, memory: MemoryBudget) -> None:
         """memory: of all bodies under way."""
         self._planner = planner
-        self._rewriter = rewriter
+        self._calls = calls
         self._memory = memory
 
     @asynccontextmanager
@@ -47,7 +47,7 @@ class ArrayView:
                 raise Overloaded("There is no memory left to show these messages; try again.")
             situation = await self._planner.gather(turn, may_compact=False)
             window = ArrayWindow(start, most, _MAX_BYTES)
-            arrays = await self._rewriter.show(turn, plan, window)
+            arrays = await self._calls.show(turn, plan, window)
             share.take(_COPIES * max(0, _weigh(arrays) - size_bytes))
             yield CountedArrays(arrays=arrays, tokens=_count(arrays, situation, plan))
 

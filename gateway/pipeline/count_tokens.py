@@ -4,22 +4,21 @@ The pivot and the marks active for the conversation are applied to the body befo
 decided, recorded or started, for a count is not a turn of the conversation.
 """
 
-from gateway.core.compaction.plan import Plan
 from gateway.http.reply import Reply
 from gateway.http.request import ReceivedBody
-from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.planner import Planner
+from gateway.planning.rewrite import CallMaker
 
 
 class CountTokens:
-    def __init__(self, turns: TurnBuilder, planner: Planner, rewriter: FairRewriter, relay: Relay) -> None:
+    def __init__(self, turns: TurnBuilder, planner: Planner, calls: CallMaker, relay: Relay) -> None:
         self._turns = turns
         self._planner = planner
-        self._rewriter = rewriter
+        self._calls = calls
         self._relay = relay
 
     async def run(self, route: Route, body: ReceivedBody, client: Reply) -> None:
@@ -28,17 +27,7 @@ class CountTokens:
         turn = await self._turns.build_for_count(route, body)
         if turn is not None:
             active = await self._planner.load_active(turn)
-            batches = tuple(active.batches)
-            plan = Plan(
-                pivot=active.pivot,
-                batches=batches,
-                new_batch=None,
-                received=0,
-                sent=0,
-                output=None,
-                recalls=tuple(active.recalls),
-            )
-            rewritten = await self._rewriter.rewrite(turn, plan)
+            rewritten = await self._calls.rewrite(turn, active.as_plan())
             if rewritten is not turn.received.body.data:
                 call = call.with_body(rewritten)
         await self._relay.forward(Exchange(call=call), client)

@@ -7,7 +7,7 @@ import msgspec
 from gateway.http.client import UpstreamCall
 from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.wire.reader import Reading
-from gateway.wire.sse import SseEvent
+from gateway.wire.reading import OnEvent
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     # Called once, when the response has ended. Also if the client hangs up early (clients close at `[DONE]`).
     on_outcome: Callable[[Outcome], None] | None = None
     # Called with each event of the response, if `on_outcome` is set.
-    on_event: Callable[[SseEvent], None] | None = None
+    on_event: OnEvent | None = None
 
 
 class Forwarded(msgspec.Struct, frozen=True, kw_only=True):

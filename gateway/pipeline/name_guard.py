@@ -12,7 +12,7 @@ from aiohttp import hdrs
 from msgspec.structs import replace
 
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.turn import OnEvent, Turn
+from gateway.conversations.turn import Turn, chain
 from gateway.core.errors import RequestRefused, Unreadable
 from gateway.http.allow import is_granted
 from gateway.http.client import UpstreamCall
@@ -22,6 +22,7 @@ from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.state.owned_names import OwnedNames
 from gateway.store.interface import Unknown
 from gateway.wire.body import BodyBounds
+from gateway.wire.reading import ResponseDocument
 from gateway.wire.references import StoredHistory
 from gateway.wire.sse import SseEvent
 
@@ -71,7 +72,7 @@ class NameGuard:
         if route.naming is None or not turn.received.body.envelope.is_kept:
             return turn
         record = partial(self._record, route, route.naming)
-        return replace(turn, on_event=record if turn.on_event is None else chain(record, turn.on_event))
+        return replace(turn, on_event=chain(turn.on_event, record))
 
     def make_exchange(self, route: Route, call: UpstreamCall) -> Exchange:
         """For a request that is relayed as it came."""
@@ -96,18 +97,10 @@ class NameGuard:
         except Unknown:
             raise RequestRefused(503, _UNKNOWN) from None
 
-    def _record(self, route: Route, naming: StoredHistory, event: SseEvent) -> None:
-        self._owned.record(route.tenant.id, route.upstream.name, naming.find_given_names(event))
-
-
-def chain(first: OnEvent, second: OnEvent) -> OnEvent:
-    """Both, in this order."""
-
-    def both(event: SseEvent) -> None:
-        first(event)
-        second(event)
-
-    return both
+    def _record(
+        self, route: Route, naming: StoredHistory, _: SseEvent, documents: list[ResponseDocument]
+    ) -> None:
+        self._owned.record(route.tenant.id, route.upstream.name, naming.find_given_names(documents))
 
 
 def _ignore(_: Outcome) -> None:

@@ -31,7 +31,6 @@ from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
-from gateway.pipeline.unknown_threads import UnknownThreads
 from gateway.reporting.metrics import Metrics
 from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings
@@ -46,6 +45,10 @@ log = logging.getLogger("gateway.proxy")
 # what a plan or a retry makes of the messages, take up to three.
 _READING_COPIES: Final = 5
 _PLANNING_COPIES: Final = 3
+_LOST_THREAD: Final = (
+    "This thread has no room left, and the gateway does not know its beginning, so it cannot compact it. "
+    'Send the full conversation with `thread: {"type": "create"}`.'
+)
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -65,7 +68,6 @@ class Proxy:
     planning: PlanningStep
     sender: Sender
     overflow_retry: OverflowRetry
-    unknown_threads: UnknownThreads
     relay: Relay
     metrics: Metrics
     first_seen: FirstSeen
@@ -146,9 +148,7 @@ class Proxy:
         turn = await self.turns.build(route, body) if route.format is not None else None
         if route.format is None or turn is None:
             await share.fit(body_bytes)
-            if await self.unknown_threads.run(route, body, client):
-                return
-            await self._forward(route, route.with_body(body.raw), client)
+            await self._forward_unknown(route, body, client)
             return
         # With the facts of its messages, and responses that it names.
         held_bytes = max(body_bytes, turn.weight_bytes)
@@ -182,6 +182,25 @@ class Proxy:
         """
         exchange = replace(self.names.make_exchange(route, call), headers=dict(headers))
         await self.relay.forward(exchange, client)
+
+    async def _forward_unknown(self, route: Route, body: ReceivedBody, client: Reply) -> None:
+        """Relays a request without a turn.
+
+        The upstream holds the rest of a thread, so nothing in it can be compacted. If it is refused as too
+        large, the client gets the API's error for a lost thread (RequestRefused), and the official SDKs then
+        send their whole history, which can be compacted.
+        """
+        call = route.with_body(body.raw)
+        lost = await self.turns.find_lost_thread(route, body.plain)
+        if lost is None:
+            await self._forward(route, call, client)
+            return
+        client.answered.more = "a thread of unknown history"
+        exchange = replace(self.names.make_exchange(route, call), probe="start")
+        forwarded = await self.relay.forward(exchange, client)
+        if forwarded.held is not None:
+            log.info("a thread of unknown history is too large: its client is asked for all of it")
+            raise RequestRefused(lost.unknown_status, _LOST_THREAD, code=lost.unknown_code)
 
 
 def _note_turn(answered: Answered, turn: Turn) -> None:

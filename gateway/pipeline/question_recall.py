@@ -25,7 +25,7 @@ from gateway.core.history.transcript import list_entries
 from gateway.core.history.view import FRAME_TOKENS
 from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
 from gateway.planning.message_sizes import Sizer
-from gateway.recall.pieces import render_pieces
+from gateway.recall.pieces import MOST_TOKENS, render_pieces
 from gateway.reporting.metrics import Metrics
 from gateway.state.recalls import Recalls
 from gateway.store.keys import make_tag
@@ -92,7 +92,7 @@ class QuestionRecall:
             make_tag(turn.owner),
             _find_scopes(turn, plan),
             " ".join(names),
-            max_tokens=turn.policy.recall_tokens,
+            max_tokens=MOST_TOKENS,
             # A piece is to hold a name itself, and there is no time to wait for an embedder.
             by_meaning=False,
         )
@@ -119,7 +119,7 @@ class QuestionRecall:
         while pieces:
             asked = _ASKED.format(pieces=render_pieces(pieces))
             raw_tokens = await self._sizer.count(owner, f"{asked}\n{_SAID}", estimator)
-            if raw_tokens <= turn.policy.recall_tokens:
+            if raw_tokens <= MOST_TOKENS:
                 exchange = turn.received.format.write_turns((("user", asked), ("assistant", _SAID)))
                 return _make_recall(turn, exchange, raw_tokens + 2 * FRAME_TOKENS, self._clock())
             pieces = pieces[:-1]

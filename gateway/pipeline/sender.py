@@ -25,11 +25,11 @@ from gateway.headers import (
 )
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
-from gateway.outgoing.call_maker import CallMaker
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
 from gateway.pipeline.relay import Relay
 from gateway.planning.learning import Learner
+from gateway.planning.rewrite import CallMaker
 from gateway.reporting.reporter import Reporter
 from gateway.wire.reading import is_window_exceeded
 
@@ -125,7 +125,7 @@ class Sender:
 
 def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:
     """A successful response is held back, up to its first content, only if the request may be too large."""
-    if not turn.policy.auto:
+    if not turn.policy.compaction.auto:
         return "none"
     if turn.thresholds is None or plan.sent >= _NEAR * turn.thresholds.soft:
         return "start"

@@ -13,8 +13,7 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.stored_responses import ResponseRecorder
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
-from gateway.core.economy.ledger import find_ledger
-from gateway.core.economy.rates import choose_rates
+from gateway.core.economy import choose_rates, find_ledger
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head, fingerprint_scope
@@ -35,6 +34,7 @@ from gateway.state import State
 from gateway.state.heads import claim_continuation, find_continuation
 from gateway.store.interface import LATEST, SOON
 from gateway.tenants import Policies
+from gateway.wire.references import StoredHistory
 
 _ID_DIGITS: Final = 16
 # No policy compacts less, and fewer bytes are never a token of a text.
@@ -133,11 +133,21 @@ class TurnBuilder:
         branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
         return await self._make_turn(route, body.raw, recognized, branch)
 
-    async def find_thresholds(self, route: Route, received: Received) -> tuple[Policy, Thresholds | None]:
-        """Of a request whose history is not known here."""
-        setting = self._choose_setting(route, received)
-        limits = await self._load_limits(route, setting.served)
-        return setting.policy, self._choose_thresholds(setting.policy, limits, received, 0.0, "main")
+    async def find_lost_thread(self, route: Route, data: bytes) -> StoredHistory | None:
+        """How it is named, if a request without a turn continues a thread, its client has the whole history,
+        and its policy would compact that.
+        """
+        history = route.format.stored_history if route.format is not None else None
+        if route.format is None or history is None or not history.is_replayed:
+            return None
+        used = await self._reader.lanes.run(route.tenant.id, len(data), history.find_names, data)
+        if used is None or used.previous is None:
+            return None
+        try:
+            received, _ = await self._reader.read(route.tenant.id, route.format, data, route.upstream.name)
+        except Unreadable:
+            return None
+        return history if self._choose_setting(route, received).policy.compaction.auto else None
 
     async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
         if route.format is None:

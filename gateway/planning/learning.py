@@ -38,11 +38,16 @@ class Learner:
     def is_worth_counting(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
         """Whether to count a request because of its usage, although no decision needs the count.
 
-        Far below the thresholds only small requests are counted; they teach as much as large ones.
+        Far below the thresholds only small requests are counted; they teach as much as large ones. The
+        tokenizer is loaded for that once a conversation has a second response, because from then on usage can
+        show that a part of the prompt was left out. Requests that stand alone do not need it.
         """
         if _is_suspicious(turn, plan, usage.prompt_tokens):
             return True
-        if len(turn.received.body.data) > _SMALL_BYTES and not turn.is_near(usage.total):
+        is_near = turn.is_near(usage.total)
+        if not is_near and turn.own_head is None and not self._sizer.is_ready(turn.policy.estimator):
+            return False
+        if not is_near and len(turn.received.body.data) > _SMALL_BYTES:
             return False
         calibration = self._calibrations.find(turn.owner, turn.meter)
         return calibration.wants_sample(usage.prompt_tokens)

@@ -4,11 +4,11 @@ Far below the thresholds no plan needs these counts.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
 from gateway.lru import Lru
+from gateway.planning.tokenizer import TextCounter, Tokenizer
 from gateway.wire.body import parse_value
 from gateway.wire.canonical import flatten_content
 
@@ -42,24 +43,37 @@ _WEIGHT_BYTES: Final = 200
 # Of a message that the client no longer sends.
 _NOTHING: Final = Size(0, 0)
 
-TextCounter = Callable[[str], int]
+T = TypeVar("T")
 
 
 class _Part(NamedTuple):
-    """A part of a request body. key: of its content, the same in every request."""
+    """A part of a request body, and how it is measured."""
 
-    key: bytes
     raw: bytes
     measure: Callable[[TextCounter, bytes], Steps[Size]]
 
 
 class Sizer:
-    """counters: count the raw tokens of a text by each estimator; called from a thread, too."""
+    """counters: count the raw tokens of a text by each estimator; called from a thread, too.
 
-    def __init__(self, counters: Mapping[Estimator, TextCounter], max_bytes: int, lanes: Lanes) -> None:
+    tokenizer: the one of these counters that has to be loaded before it counts, if there is one.
+    """
+
+    def __init__(
+        self,
+        counters: Mapping[Estimator, TextCounter],
+        max_bytes: int,
+        lanes: Lanes,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
         self._counters = counters
+        self._tokenizer = tokenizer
         self._known: Lru[tuple[Estimator, bytes], Size] = Lru(max_bytes)
         self._lanes = lanes
+
+    def is_ready(self, estimator: Estimator) -> bool:
+        """Whether a count takes no more memory than its result."""
+        return estimator != "tiktoken" or self._tokenizer is None or self._tokenizer.is_loaded
 
     async def measure(self, received: Received, estimator: Estimator) -> Sizes:
         """Sizes of the messages one by one, and of the leading block and the tools together."""
@@ -70,15 +84,14 @@ class Sizer:
             if start:
                 await asyncio.sleep(0)
             group = keys[start : start + _GROUP_MESSAGES]
-            known = self._find_known(estimator, group)
-            unknown = {key: start + at for at, key in enumerate(group) if key not in known}
-            if unknown:
-                parts = [_read_message(received, key, index) for key, index in unknown.items()]
-                known |= await self._count_parts(received.owner, parts, estimator)
-            sizes += [known[key] for key in group]
+            read = partial(_read_message, received, start)
+            sizes += await self._measure_parts(received.owner, estimator, group, read)
         begin = len(conversation.leading)
         environment = sum(size.tokens for size in sizes[:begin])
-        environment += await self._measure_environment(received, estimator)
+        others = _read_environment(received)
+        read_other = list(others.values()).__getitem__
+        measured = await self._measure_parts(received.owner, estimator, list(others), read_other)
+        environment += sum(size.tokens for size in measured)
         messages = sizes[begin:]
         if conversation.trim is not None:
             known_sizes = dict(zip(conversation.trim.positions, messages, strict=True))
@@ -97,37 +110,37 @@ class Sizer:
 
     async def count(self, owner: str, text: str, estimator: Estimator) -> int:
         """Raw tokens of one text of this tenant."""
-        steps = _count(self._counters[estimator], text)
-        if len(text) < _INLINE_BYTES:
-            return take_all_steps(steps)
-        return await self._lanes.run_steps(owner, len(text), steps)
+        return await self._run(owner, len(text), _count(await self._load_counter(estimator), text))
 
-    async def _measure_environment(self, received: Received, estimator: Estimator) -> int:
-        """Tokens of the tools and of a system prompt that is not a message."""
-        parts = _read_environment(received)
-        sizes = self._find_known(estimator, [part.key for part in parts])
-        unknown = [part for part in parts if part.key not in sizes]
-        if unknown:
-            sizes |= await self._count_parts(received.owner, unknown, estimator)
-        return sum(size.tokens for size in sizes.values())
+    async def _load_counter(self, estimator: Estimator) -> TextCounter:
+        if self._tokenizer is not None and not self.is_ready(estimator):
+            await self._tokenizer.load()
+        return self._counters[estimator]
 
-    def _find_known(self, estimator: Estimator, keys: Iterable[bytes]) -> dict[bytes, Size]:
-        """Taken out of the cache at once: while the rest is counted, other requests may evict them."""
+    async def _measure_parts(
+        self, owner: str, estimator: Estimator, keys: Sequence[bytes], read: Callable[[int], _Part]
+    ) -> list[Size]:
+        """The sizes of parts with these keys, which are the same in every request.
+
+        read: gives a part by its position, if it has to be counted.
+        """
+        # Taken out of the cache at once: while the rest is counted, other requests may evict them.
         found = {key: self._known.get((estimator, key)) for key in keys}
-        return {key: size for key, size in found.items() if size is not None}
+        sizes = {key: size for key, size in found.items() if size is not None}
+        unknown = {key: at for at, key in enumerate(keys) if key not in sizes}
+        if unknown:
+            parts = [read(at) for at in unknown.values()]
+            size_bytes = sum(len(part.raw) for part in parts)
+            steps = _measure_all(await self._load_counter(estimator), parts)
+            for key, size in zip(unknown, await self._run(owner, size_bytes, steps), strict=True):
+                self._known.put((estimator, key), size, _WEIGHT_BYTES)
+                sizes[key] = size
+        return [sizes[key] for key in keys]
 
-    async def _count_parts(
-        self, owner: str, parts: Sequence[_Part], estimator: Estimator
-    ) -> dict[bytes, Size]:
-        size_bytes = sum(len(part.raw) for part in parts)
-        steps = _measure_parts(self._counters[estimator], parts)
+    async def _run(self, owner: str, size_bytes: int, steps: Steps[T]) -> T:
         if size_bytes < _INLINE_BYTES:
-            sizes = take_all_steps(steps)
-        else:
-            sizes = await self._lanes.run_steps(owner, size_bytes, steps)
-        for key, size in sizes.items():
-            self._known.put((estimator, key), size, _WEIGHT_BYTES)
-        return sizes
+            return take_all_steps(steps)
+        return await self._lanes.run_steps(owner, size_bytes, steps)
 
 
 def measure_message(
@@ -153,25 +166,26 @@ def measure_message(
     return Size(total, max(results, default=len(entries[0].text)), media, min(kept, total))
 
 
-def _read_message(received: Received, key: bytes, index: int) -> _Part:
-    """index: among the leading messages and those of the conversation together."""
-    return _Part(key, received.body.raw(index), partial(measure_message, received.format.parse_entry))
+def _read_message(received: Received, start: int, at: int) -> _Part:
+    """start + at: its place among the leading messages and those of the conversation together."""
+    return _Part(received.body.raw(start + at), partial(measure_message, received.format.parse_entry))
 
 
-def _read_environment(received: Received) -> list[_Part]:
+def _read_environment(received: Received) -> dict[bytes, _Part]:
+    """The tools, and a system prompt that is not a message, by the keys of their contents."""
     body, envelope = received.body, received.body.envelope
-    parts = []
+    parts = {}
     if envelope.tools:
-        parts.append(_Part(envelope.tools, body.field(envelope.tools_slice), _measure_json))
+        parts[envelope.tools] = _Part(body.field(envelope.tools_slice), _measure_json)
     if envelope.system:
-        parts.append(_Part(envelope.system, body.field(envelope.system_slice), _measure_system))
+        parts[envelope.system] = _Part(body.field(envelope.system_slice), _measure_system)
     return parts
 
 
-def _measure_parts(counter: TextCounter, parts: Sequence[_Part]) -> Steps[dict[bytes, Size]]:
-    sizes = {}
+def _measure_all(counter: TextCounter, parts: Sequence[_Part]) -> Steps[list[Size]]:
+    sizes: list[Size] = []
     for part in parts:
-        sizes[part.key] = yield from part.measure(counter, part.raw)
+        sizes += ((yield from part.measure(counter, part.raw)),)
         yield
     return sizes
 

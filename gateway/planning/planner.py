@@ -15,7 +15,7 @@ from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan, describe_cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary_model import wants_riding
-from gateway.core.economy.compaction_cost import COLD_SECONDS
+from gateway.core.economy import COLD_SECONDS
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import (
@@ -29,8 +29,16 @@ from gateway.core.history.pivot import (
 from gateway.core.history.recall import Recall, find_eligible_recalls
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
-from gateway.core.sizing.estimate import Calibration, Estimate, Known, upper_bound_tokens
-from gateway.core.sizing.payload import MeasuredRequest, Payload, is_near_limit, with_payload
+from gateway.core.sizing.estimate import (
+    Calibration,
+    Estimate,
+    Known,
+    MeasuredRequest,
+    Payload,
+    is_near_limit,
+    upper_bound_tokens,
+    with_payload,
+)
 from gateway.planning.message_sizes import Sizer
 from gateway.state import State
 
@@ -55,6 +63,25 @@ class Active:
     # False if something is missing, or was edited. Then the head's usage says nothing about what would be
     # sent now.
     is_complete: bool
+
+    def as_plan(self, sent: int = 0) -> Plan:
+        """That the same is sent again. sent: tokens of it, where they are known."""
+        saved = self.pivot.saved_tokens if self.pivot is not None else 0
+        for batch in self.batches:
+            saved += batch.saved_tokens
+        for recall in self.recalls:
+            saved -= recall.tokens
+        return Plan(
+            pivot=self.pivot,
+            batches=tuple(self.batches),
+            new_batch=None,
+            received=max(0, sent + saved),
+            sent=sent,
+            output=None,
+            warning=describe_cut(self.pivot, self.batches),
+            cut=sum(batch.saved_tokens for batch in self.batches if batch.is_cut),
+            recalls=tuple(self.recalls),
+        )
 
 
 _NOTHING: Final = Active(None, (), (), is_complete=True)
@@ -91,23 +118,7 @@ class Planner:
             bound = upper_bound_tokens(added, head, body_bytes)
         if thresholds is not None and (bound is None or not _is_certainly_below(turn, thresholds, bound)):
             return None
-        sent = _guess_tokens(added, head, body_bytes)
-        saved = active.pivot.saved_tokens if active.pivot is not None else 0
-        for batch in active.batches:
-            saved += batch.saved_tokens
-        for recall in active.recalls:
-            saved -= recall.tokens
-        return Plan(
-            pivot=active.pivot,
-            batches=tuple(active.batches),
-            new_batch=None,
-            received=max(0, sent + saved),
-            sent=sent,
-            output=None,
-            warning=describe_cut(active.pivot, active.batches),
-            cut=sum(batch.saved_tokens for batch in active.batches if batch.is_cut),
-            recalls=tuple(active.recalls),
-        )
+        return active.as_plan(_guess_tokens(added, head, body_bytes))
 
     async def gather(self, turn: Turn, *, may_compact: bool, may_digest: bool = False) -> Situation:
         """Loads and measures everything that a decision looks at."""
@@ -134,8 +145,8 @@ class Planner:
             pivots=pivots,
             batches=active.batches,
             recalls=active.recalls,
-            may_compact=may_compact and turn.policy.auto,
-            may_digest=may_digest and turn.policy.auto,
+            may_compact=may_compact and turn.policy.compaction.auto,
+            may_digest=may_digest and turn.policy.compaction.auto,
             in_tokens=in_tokens if measured is not in_tokens else None,
             refused=turn.refused,
             rates=turn.rates,
@@ -253,7 +264,7 @@ def _is_certainly_below(turn: Turn, thresholds: Thresholds, bound_tokens: int) -
     if requested and choose_output(requested, thresholds.context, Estimate(bound_tokens, 0)) is not None:
         return False
     pruning = turn.policy.pruning
-    if not (turn.policy.prune and pruning.eager):
+    if not (turn.policy.compaction.prune and pruning.eager):
         return True
     return len(turn.received.body.data) <= min(
         pruning.minimum_tokens, pruning.minimum_ratio * thresholds.hard

@@ -2,15 +2,24 @@
 
 Both counts are estimates; `learning` calibrates them by the usage that upstreams return. The o200k_base ranks
 are packed in the package, because tiktoken's own loader downloads them at run time, which fails offline.
+
+They take 70 MB of memory, so that a process loads them when it first counts, and not at start.
 """
 
+import asyncio
 import lzma
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate, pairwise
-from threading import Lock
+from typing import TYPE_CHECKING
 
-import tiktoken
+from gateway.core.policy import Estimator
+
+if TYPE_CHECKING:
+    import tiktoken
+
+TextCounter = Callable[[str], int]
 
 # From tiktoken_ext/openai_public.py (MIT, see data/NOTICE.md).
 _PATTERN = "|".join(
@@ -29,15 +38,24 @@ _RANKS = 199_998
 # tiktoken 0.14 panics (a BaseException) on a million spaces, because its regex gives up.
 _SLICE_CHARACTERS = 65_536
 
-_loading = Lock()
-
 
 class Tokenizer:
-    """Safe to use from many threads. All of a process share the ranks, which the first count loads."""
+    """Safe to use from many threads, but for `load`. All of a process share the ranks."""
 
-    def load(self) -> None:
-        """Takes about 200 ms of CPU once a process, so call it in a thread at start."""
-        _load_encoding()
+    def __init__(self) -> None:
+        self.is_loaded = False
+        self._loading: asyncio.Task[tiktoken.Encoding] | None = None
+
+    async def load(self) -> None:
+        """Before the first count on the event loop: 200 ms of CPU in a thread, once however many wait for it.
+
+        Returns without suspending once it is loaded.
+        """
+        if not self.is_loaded:
+            self._loading = self._loading or asyncio.create_task(asyncio.to_thread(_load_encoding))
+            # One that waits may be cancelled, and the others go on waiting.
+            await asyncio.shield(self._loading)
+            self.is_loaded = True
 
     def count(self, text: str) -> int:
         """Counts any string, lone surrogates included. Takes 0.3 s per million tokens, without the GIL."""
@@ -45,6 +63,10 @@ class Tokenizer:
         starts = range(0, len(text), _SLICE_CHARACTERS)
         parts = (text[start : start + _SLICE_CHARACTERS] for start in starts)
         return sum(len(encoding.encode_ordinary(part)) for part in parts)
+
+
+def make_counters(tokenizer: Tokenizer) -> Mapping[Estimator, TextCounter]:
+    return {"tiktoken": tokenizer.count, "chars": count_by_length, "chars-up": count_by_length_up}
 
 
 def count_by_length(text: str) -> int:
@@ -57,14 +79,10 @@ def count_by_length_up(text: str) -> int:
     return (len(text) + 3) // 4
 
 
-def _load_encoding() -> tiktoken.Encoding:
-    # Without the lock, threads that count first would each unpack the ranks.
-    with _loading:
-        return _make_encoding()
-
-
 @cache
-def _make_encoding() -> tiktoken.Encoding:
+def _load_encoding() -> "tiktoken.Encoding":
+    import tiktoken
+
     return tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=_load_ranks(), special_tokens={})
 
 

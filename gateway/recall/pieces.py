@@ -1,9 +1,13 @@
 """Found pieces as a text that a model reads: quoted as data, each with its position and origin."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.core.history.transcript import quote, render_name
 from gateway.originals.search import FoundPiece
+
+# Most tokens that one addition brings back.
+MOST_TOKENS: Final = 1_600
 
 _NOTHING = "Nothing was found. Try other words: names, paths or values as they were written."
 

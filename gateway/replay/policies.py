@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from gateway.core.policy import Policy
 from gateway.replay.errors import ReplayError
 from gateway.settings import HookTargets, ModelRule, Settings, Traces
-from gateway.settings.policy_schema import PolicySection
-from gateway.settings.presets import PresetError, make_policy
+from gateway.settings.load import PresetError, load_preset
 
 # Of a replay without --policy.
 AS_CONFIGURED: Final = "as configured"
@@ -61,7 +60,7 @@ def _make_rule(window: int) -> ModelRule:
 def _with_policy(settings: Settings, policy: Policy) -> Settings:
     """The policy holds for every model, also where a rule names another one."""
     rules = tuple(
-        rule.model_copy(update={"policy": None})
+        replace(rule, policy=None)
         for rule in settings.models
         if rule.is_about_limits or rule.price is not None
     )
@@ -74,7 +73,7 @@ def _find_policy(settings: Settings, name: str) -> Policy:
     if found is not None:
         return found
     try:
-        return make_policy(PolicySection(preset=name))
+        return load_preset(name)
     except PresetError as error:
         configured = ", ".join(settings.policies)
         raise ReplayError(f"no policy {name!r}: the settings have {configured}; {error}") from error

@@ -5,7 +5,6 @@ recording is a tenant of its own, so that none learns from another. A summary th
 is ready before the next request.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,8 +26,8 @@ from gateway.core.policy import Estimator
 from gateway.http.request import ReceivedBody, RequestHead
 from gateway.pipeline.planning_step import WaitBudget
 from gateway.pipeline.proxy import Proxy
-from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
-from gateway.planning.tokenizer import count_by_length, count_by_length_up
+from gateway.planning.message_sizes import Sizer, measure_message
+from gateway.planning.tokenizer import TextCounter, make_counters
 from gateway.replay.measuring import Measured, Measurer
 from gateway.replay.offline import CachedPrompt, InlineLanes, OfflineClient, OfflineRelay, OfflineSummaries
 from gateway.replay.prefix_cache import CacheKind, choose_cache
@@ -261,7 +260,7 @@ async def open_gateways(choices: Mapping[str, Settings]) -> AsyncIterator[Sequen
     process = Process(next(iter(choices.values())), lanes=InlineLanes())
     process.plugins = ()
     await process.stores.open()
-    await asyncio.to_thread(process.tokenizer.load)
+    await process.tokenizer.load()
     with process.bus.subscribe() as events:
         gateways = [_make_gateway(name, settings, process, events) for name, settings in choices.items()]
         try:
@@ -282,11 +281,7 @@ def _make_gateway(name: str, settings: Settings, process: Process, events: Subsc
         summaries=summaries,
         events=events,
         sizer=process.sizer,
-        counters={
-            "tiktoken": process.tokenizer.count,
-            "chars": count_by_length,
-            "chars-up": count_by_length_up,
-        },
+        counters=make_counters(process.tokenizer),
         prices=serving.prices,
     )
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.conversations.turn import Turn
+from gateway.conversations.turn import Turn, chain
 from gateway.core.errors import Unreadable
 from gateway.core.session.titles import find_asked
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
@@ -18,7 +18,6 @@ from gateway.state.records import Kind, Records
 from gateway.store.interface import LATEST, Store
 from gateway.store.keys import make_tag
 from gateway.wire.body import JSON_ERRORS
-from gateway.wire.sse import SseEvent
 
 _KIND: Final = "title"
 _MEMORY_BYTES: Final = 1 << 20
@@ -87,15 +86,7 @@ class TitleCalls:
 def watch_title_call(turn: Turn, on_reply: Callable[[TitleReply], None]) -> Turn:
     """The turn; on_reply is called once its response is whole."""
     listener = TitleListener(lambda text: on_reply(TitleReply(turn, text)))
-    before = turn.on_event
-    if before is None:
-        return replace(turn, on_event=listener.note)
-
-    def note(event: SseEvent) -> None:
-        before(event)
-        listener.note(event)
-
-    return replace(turn, on_event=note)
+    return replace(turn, on_event=chain(turn.on_event, listener.note))
 
 
 def read_title(reply: TitleReply) -> SessionTitle:

@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.core.compaction.summary import strip_thinking
 from gateway.core.session.titles import LONGEST_TITLE_CHARS, make_title, parse_title_reply
-from gateway.wire.reading import ResponseFacts, read_piece
+from gateway.wire.reading import ResponseDocument, ResponseFacts, read_piece
 from gateway.wire.sse import SseEvent
 
 # A short message, such as a greeting, begins many conversations, so it proves nothing.
@@ -105,7 +105,7 @@ class TitleListener:
         self._chars = 0
         self._is_over = False
 
-    def note(self, event: SseEvent) -> None:
+    def note(self, event: SseEvent, _: list[ResponseDocument]) -> None:
         if self._is_over:
             return
         for document in self._facts.note(event):

@@ -1,36 +1,44 @@
 """What an operator may configure, validated when loaded, and the frozen values that the program runs with.
 
-The steps of a file: `document` (YAML with line numbers, references replaced) -> `violations` (validated by
-`schema` and `policy_schema`) -> `presets` and `crosscheck` -> `effective`. `load` runs them.
+The steps of a file: `files` (YAML with line numbers, references replaced) -> `load` (presets, environment,
+command line) -> `validate` (against the declarations of `schema` and of `gateway.core.policy`) -> `checks`.
+`show` tells what settings mean, `reference` which keys there are.
 """
 
-from gateway.settings.crosscheck import is_loopback, list_reached, name_provider
-from gateway.settings.diagnostics_schema import Log, Traces
-from gateway.settings.document import SettingsFile, read_settings_file
-from gateway.settings.effective import Quota, Settings, TenantSettings, UpstreamSettings
-from gateway.settings.errors import Problem, SettingsError
+from gateway.settings.checks import is_loopback, list_reached, load_tls, name_provider
+from gateway.settings.files import Problem, SettingsError, SettingsFile, read_settings_file
 from gateway.settings.load import BUILT_IN_UPSTREAMS, load_settings
-from gateway.settings.model_price import ModelPrice
-from gateway.settings.model_rule import ModelRule
 from gateway.settings.schema import (
+    CREDENTIAL_HEADERS,
+    CREDENTIAL_PARAMETERS,
+    WIRE_FORMATS,
     Admin,
     Bounds,
     Cache,
+    FormatName,
     HookTarget,
     HookTargets,
     Keepalive,
     Listen,
+    Log,
+    ModelPrice,
+    ModelRule,
+    Quota,
     Retention,
+    Settings,
+    TenantSettings,
+    Traces,
+    UpstreamSettings,
+    check_url,
+    fingerprint,
 )
-from gateway.settings.summary import describe_exposure, render_summary, shows_texts
-from gateway.settings.tenant_schema import fingerprint
-from gateway.settings.upstream_schema import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS, FormatName
-from gateway.settings.values import load_tls
+from gateway.settings.show import describe_exposure, render_summary, shows_texts
 
 __all__ = [
     "BUILT_IN_UPSTREAMS",
     "CREDENTIAL_HEADERS",
     "CREDENTIAL_PARAMETERS",
+    "WIRE_FORMATS",
     "Admin",
     "Bounds",
     "Cache",
@@ -51,6 +59,7 @@ __all__ = [
     "TenantSettings",
     "Traces",
     "UpstreamSettings",
+    "check_url",
     "describe_exposure",
     "fingerprint",
     "is_loopback",

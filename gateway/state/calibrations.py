@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from gateway.core.limits.learned import Learned
+from gateway.core.limits.model_limits import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.cached import Cached, Storage

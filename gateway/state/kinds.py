@@ -10,7 +10,7 @@ from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
 from gateway.core.history.trimmed import HistoryEnd
 from gateway.core.history.versions import VersionsRecord
-from gateway.core.limits.learned import Learned
+from gateway.core.limits.model_limits import Learned
 from gateway.core.sizing.estimate import Calibration
 from gateway.state.records import K, Kind, Records
 from gateway.store.interface import Store

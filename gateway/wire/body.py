@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from itertools import accumulate
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -64,11 +65,11 @@ class BodyBounds:
     # Messages, or items of the input.
     messages: int
     # Fields of the outermost object.
-    fields: int
+    fields: int = 1_000
     # Values in what is new in a request, counted by their commas.
-    values: int
+    values: int = 250_000
     # Arrays and objects inside each other.
-    depth: int
+    depth: int = 200
 
 
 # For bodies that have been checked before, and for those that the gateway makes. No body has a terabyte.
@@ -288,21 +289,14 @@ def message_key(raw: bytes, salt: bytes) -> bytes:
 def split_fields(data: bytes, array_key: str, bounds: BodyBounds = UNBOUNDED) -> Fields:
     """Raises Unreadable for anything but one object without repeated keys whose `array_key` is an array."""
     data, decoded = _decode_fields(data, array_key, bounds)
-    try:
-        raws = _items_decoder.decode(decoded[array_key])
-    except JSON_ERRORS as error:
-        raise Unreadable("no array of messages") from error
-    _check_messages(len(raws), bounds)
-    places = _find_places(data, decoded)
-    items = _place_items(data, places[array_key].start + 1, raws)
-    return _make_fields(decoded, places, items, array_key)
+    return _split_array(data, decoded, array_key, bounds)
 
 
 def split_fields_or_text(data: bytes, key: str, bounds: BodyBounds = UNBOUNDED) -> Fields:
     """As `split_fields`, but the value may also be a string, which is then the only item."""
     data, decoded = _decode_fields(data, key, bounds)
     if bytes(memoryview(decoded[key])[:1]) != b'"':
-        return split_fields(data, key, bounds)
+        return _split_array(data, decoded, key, bounds)
     places = _find_places(data, decoded)
     return _make_fields(decoded, places, [places[key]], key)
 
@@ -384,16 +378,19 @@ def mend_surrogates(data: bytes) -> bytes:
     return bytes(mended) if halves else data
 
 
-def read_or_none(read: Callable[P, T | None], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """What a function reads in a body; None if it does not understand the body. Raises BeyondBounds as it
-    does.
-    """
-    try:
-        return read(*args, **kwargs)
-    except BeyondBounds:
-        raise
-    except (Unreadable, ValueError, RecursionError):
-        return None
+def or_none(read: Callable[P, T | None]) -> Callable[P, T | None]:
+    """Makes a function return None for a body that it does not understand. It raises BeyondBounds alone."""
+
+    @wraps(read)
+    def read_or_none(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return read(*args, **kwargs)
+        except BeyondBounds:
+            raise
+        except (Unreadable, ValueError, RecursionError):
+            return None
+
+    return read_or_none
 
 
 def _count_backslashes(data: bytes, end: int) -> int:
@@ -429,6 +426,16 @@ def _decode_fields(data: bytes, key: str, bounds: BodyBounds) -> tuple[bytes, di
     if len(decoded) > bounds.fields:
         raise BeyondBounds(f"more than {bounds.fields} fields")
     return data, decoded
+
+
+def _split_array(data: bytes, decoded: dict[str, msgspec.Raw], key: str, bounds: BodyBounds) -> Fields:
+    try:
+        raws = _items_decoder.decode(decoded[key])
+    except JSON_ERRORS as error:
+        raise Unreadable("no array of messages") from error
+    _check_messages(len(raws), bounds)
+    places = _find_places(data, decoded)
+    return _make_fields(decoded, places, _place_items(data, places[key].start + 1, raws), key)
 
 
 def _make_fields(

@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.history.cleared_results import SplitFingerprint
 from gateway.core.history.message import Call, Message, Role, hash_beginning
 from gateway.core.history.transcript import TranscriptEntry, cut_middle
-from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
+from gateway.core.sizing.estimate import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.canonical import CanonicalForm, fingerprint_form, iter_words
 
 # Types of parts in any format, and of others that proxies pass on. All other parts count by their words.

@@ -102,10 +102,8 @@ class Format(ABC):
     keepalive: ClassVar[bytes]
     # Headers that the API requires in every request.
     headers: ClassVar[tuple[tuple[str, str], ...]] = ()
-
-    def __init__(self, *, stored_history: StoredHistory | None = None) -> None:
-        """stored_history: None if requests always hold the whole history."""
-        self.stored_history = stored_history
+    # None if requests always hold the whole history.
+    stored_history: ClassVar[StoredHistory | None] = None
 
     def parse_body(self, data: bytes, bounds: BodyBounds = UNBOUNDED) -> RequestBody:
         """Splits a body. Raises Unreadable, and BeyondBounds for one that holds too much."""

@@ -38,6 +38,7 @@ from gateway.wire.format import (
     spare_tokens,
 )
 from gateway.wire.sse import SseEvent, render_event
+from gateway.wire.threads import THREADS
 
 RawFields = dict[str, msgspec.Raw]
 _Fields = dict[str, object]
@@ -93,6 +94,7 @@ class Messages(Format):
     path = "/v1/messages"
     keepalive = b'event: ping\ndata: {"type": "ping"}\n\n'
     headers = (("anthropic-version", "2023-06-01"),)
+    stored_history = THREADS
 
     def read_envelope(self, fields: EnvelopeFields) -> Envelope:
         texts, others = flatten_content(fields.parse("system"))

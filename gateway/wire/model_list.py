@@ -44,15 +44,9 @@ def parse_model_list(data: bytes) -> dict[str, Limits]:
 
     If several entries have the same name (one for each deployment), the smaller numbers count.
     """
-    if len(data) > MAX_BYTES or data.count(b",") > _MAX_COMMAS:
-        return {}
     found: dict[str, Limits] = {}
     parents: dict[str, str] = {}
-    for raw in _split_models(data)[:_MAX_MODELS]:
-        entry = _parse_object(raw) or {}
-        name = _parse_name(entry, "id") or _parse_name(entry, "name")
-        if name is None:
-            continue
+    for name, entry in _find_models(data):
         limits = _find_limits(entry)
         if limits != Limits():
             found[name] = limits.with_caps(found.get(name, Limits()))
@@ -61,6 +55,21 @@ def parse_model_list(data: bytes) -> dict[str, Limits]:
     # vLLM lists an adapter without a window. It runs in the window of its parent.
     adapters = {name: found[parent] for name, parent in parents.items() if parent in found}
     return adapters | found
+
+
+def list_model_names(data: bytes) -> frozenset[str]:
+    """All models, with and without limits. Empty for anything that is not a model list; never raises."""
+    return frozenset(name for name, _ in _find_models(data))
+
+
+def _find_models(data: bytes) -> Iterator[tuple[str, _Entry]]:
+    if len(data) > MAX_BYTES or data.count(b",") > _MAX_COMMAS:
+        return
+    for raw in _split_models(data)[:_MAX_MODELS]:
+        entry = _parse_object(raw) or {}
+        name = _parse_name(entry, "id") or _parse_name(entry, "name")
+        if name is not None:
+            yield name, entry
 
 
 def _split_models(data: bytes) -> list[msgspec.Raw]:

@@ -4,7 +4,7 @@ Three readers share the events: of a copy on its way to the client, of the start
 is sent, and of the responses to our own requests. None of them raises, and the memory of each is bounded.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from gateway.core.refusal.overflow import Refusal
 from gateway.core.sizing.usage import Usage
 from gateway.wire.content_encoding import STEP_BYTES, DecodeError, make_decoder
 from gateway.wire.reading import (
+    OnEvent,
     Piece,
     ResponseFacts,
     has_content,
@@ -23,7 +24,7 @@ from gateway.wire.reading import (
     read_piece,
 )
 from gateway.wire.refusal import parse_event_refusal
-from gateway.wire.sse import RawEvent, RawEventSplitter, SseEvent
+from gateway.wire.sse import EventSplitter, SseEvent
 
 # A body that is one JSON value and larger than this is not parsed.
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
@@ -68,7 +69,7 @@ class ResponseEvents:
         self._steps: Iterator[bytes] | None = None
         self._encoded_bytes = 0
         self._start: bytes | None = b""  # until it is known whether the body is a stream
-        self._splitter: RawEventSplitter | None = None
+        self._splitter: EventSplitter | None = None
         self._body = bytearray()
         self.is_stream = False
 
@@ -137,7 +138,7 @@ class ResponseEvents:
         """The remaining events. A whole body that is not a stream is one event without a name."""
         events = self._begin(self._start) if self._start is not None else []
         if self._splitter is not None:
-            return events + _list_events(self._splitter.finish())
+            return events + self._splitter.finish()
         return [SseEvent("", bytes(self._body))] if self._body else []
 
     def _begin(self, start: bytes) -> list[SseEvent]:
@@ -147,22 +148,18 @@ class ResponseEvents:
         self._start = None
         is_json = start.startswith((b"{", b"["))
         if not is_json and (self._says_stream or start.startswith(_STREAM_STARTS)):
-            self._splitter = RawEventSplitter()
+            self._splitter = EventSplitter()
             self.is_stream = True
         return self._add(start)
 
     def _add(self, plain: bytes) -> list[SseEvent]:
         if self._splitter is not None:
-            return _list_events(self._splitter.feed(plain))
+            return self._splitter.feed(plain)
         if len(self._body) + len(plain) > MAX_BODY_BYTES:
             self.give_up()
         else:
             self._body += plain
         return []
-
-
-def _list_events(found: list[RawEvent]) -> list[SseEvent]:
-    return [each.event for each in found if each.event is not None]
 
 
 class _Reader:
@@ -203,14 +200,9 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class ResponseReader(_Reader):
-    """Is fed the chunks that go to the client: streamed or not, compressed or not.
+    """Is fed the chunks that go to the client: streamed or not, compressed or not."""
 
-    on_event: is called with each event, too.
-    """
-
-    def __init__(
-        self, content_type: str, content_encoding: str, on_event: Callable[[SseEvent], None] | None = None
-    ) -> None:
+    def __init__(self, content_type: str, content_encoding: str, on_event: OnEvent | None = None) -> None:
         super().__init__(content_type, content_encoding)
         self._is_encoded = content_encoding not in ("", "identity")
         self._on_event = on_event
@@ -271,12 +263,13 @@ class ResponseReader(_Reader):
 
     def _note(self, events: list[SseEvent]) -> None:
         for event in events:
-            self._unknown = 0 if self._facts.note(event) else self._unknown + 1
+            documents = self._facts.note(event)
+            self._unknown = 0 if documents else self._unknown + 1
             if self._unknown > _MAX_UNKNOWN_EVENTS:
                 self.give_up()
                 return
             if self._on_event is not None:
-                self._on_event(event)
+                self._on_event(event, documents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ What may be large, or of any type, stays raw until somebody looks at it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -74,6 +74,7 @@ class Choice(msgspec.Struct, gc=False):
 class ResponseFields(msgspec.Struct, gc=False):
     """Of the Responses API, whole or in an event."""
 
+    id: Raw = _ABSENT
     usage: Raw = _ABSENT
     error: Raw = _ABSENT
     status: str | None = None
@@ -96,6 +97,7 @@ class ResponseDocument(ResponseFields, gc=False):
     content: Raw = _ABSENT
     content_block: Raw = _ABSENT
     item: Raw = _ABSENT
+    index: Raw = _ABSENT
     text: Raw = _ABSENT
 
 
@@ -131,6 +133,10 @@ class Piece(NamedTuple):
     # The text is all of the reply, not the next piece of it. It may repeat pieces that came before.
     is_whole: bool = False
     has_calls: bool = False
+
+
+# Is called with each event of a response, and its JSON objects.
+OnEvent = Callable[[SseEvent, list[ResponseDocument]], None]
 
 
 def read_document(data: bytes | Raw) -> ResponseDocument | None:
@@ -271,20 +277,20 @@ class ResponseFacts:
     def _find_usage(self, document: ResponseDocument) -> Usage | None:
         if document.type in ("message_start", "message_delta"):
             is_start = document.type == "message_start"
-            holder = _read_nested(document.message) if is_start else document
+            holder = read_nested(document.message) if is_start else document
             half = read_value(holder.usage)
             if isinstance(half, dict):
                 self._message_usage = half if is_start else merge_usage(self._message_usage, half)
                 return find_usage(self._message_usage)
         usages = [document.usage, *(choice.usage for choice in document.choices or ())]
-        usages += [_read_nested(document.x_groq).usage, (document.response or ResponseFields()).usage]
+        usages += [read_nested(document.x_groq).usage, (document.response or ResponseFields()).usage]
         for usage in usages:
             if usage and (found := find_usage(_read_object(usage))) is not None:
                 return found
         return None
 
 
-def _read_nested(raw: Raw) -> ResponseDocument:
+def read_nested(raw: Raw) -> ResponseDocument:
     """An object inside of another one. Without fields if it is none."""
     with suppress(ValueError, RecursionError):
         return (read_document(raw) if raw else None) or ResponseDocument()
@@ -312,7 +318,7 @@ def find_finish_reason(document: ResponseDocument) -> str | None:
     for choice in document.choices or ():
         if choice.finish_reason:
             return choice.finish_reason
-    if document.type == "message_delta" and (nested := _read_nested(document.delta)).stop_reason is not None:
+    if document.type == "message_delta" and (nested := read_nested(document.delta)).stop_reason is not None:
         return nested.stop_reason or None
     if document.stop_reason is not None:
         return document.stop_reason or None
@@ -461,3 +467,15 @@ def _read_items(items: list[JsonObject]) -> Piece:
 
 def _text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def read_text(raw: Raw) -> str:
+    """Empty for what is no text."""
+    return _text_of(read_value(raw))
+
+
+def list_nested(raw: Raw) -> list[ResponseDocument]:
+    """The objects of a list, none for what is no list."""
+    with suppress(ValueError, RecursionError):
+        return [read_nested(each) for each in _decode_list(raw)] if raw else []
+    return []

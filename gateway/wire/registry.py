@@ -9,15 +9,13 @@ from typing import Final
 from gateway.core.errors import RequestRefused
 from gateway.wire.chat import Chat
 from gateway.wire.format import Format, render_openai_error
-from gateway.wire.message_threads import STORED_HISTORY as THREADS
 from gateway.wire.messages import Messages
-from gateway.wire.named_responses import STORED_HISTORY as STORED_RESPONSES
 from gateway.wire.references import StoredHistory
 from gateway.wire.responses import Responses
 
 CHAT: Final = Chat()
-RESPONSES: Final = Responses(stored_history=STORED_RESPONSES)
-MESSAGES: Final = Messages(stored_history=THREADS)
+RESPONSES: Final = Responses()
+MESSAGES: Final = Messages()
 FORMATS: Final[dict[str, Format]] = {
     wire_format.name: wire_format for wire_format in (CHAT, RESPONSES, MESSAGES)
 }

@@ -50,6 +50,7 @@ from gateway.wire.format import (
     parse_error,
     spare_tokens,
 )
+from gateway.wire.references import STORED_RESPONSES
 from gateway.wire.sse import SseEvent, render_event
 
 Item = dict[str, Any]
@@ -114,6 +115,7 @@ class Responses(Format):
     output_key = "max_output_tokens"
     # Codex counts only events with data: an SSE comment would not keep it waiting.
     keepalive = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
+    stored_history = STORED_RESPONSES
 
     def parse_body(self, data: bytes, bounds: BodyBounds = UNBOUNDED) -> RequestBody:
         return split_request(data, self.array, self.read_envelope, joins, split_fields_or_text, bounds)

@@ -1,8 +1,8 @@
-"""Server-sent events: cuts a stream, however it arrives, into events with their bytes, and renders events.
+"""Server-sent events: cuts a stream, however it arrives, into events, renders events, and takes one out.
 
 Follows the event stream format of the WHATWG HTML standard, §9.2.6, with one difference: if the stream ends
-within an event, without its blank line, that event is given too (`finish`). The bytes of all raw events
-together are the bytes of the stream. Of what an event means it knows only the usage chunk.
+within an event, without its blank line, that event is given too (`finish`). Of what an event means it knows
+only the usage chunk.
 """
 
 import re
@@ -17,16 +17,11 @@ MAX_LINES: Final = 10_000
 # The usage chunk is below 2 KB at all providers. A longer event is not held back.
 MAX_HELD_BYTES: Final = 64 * 1024
 DEFAULT_NAME: Final = "message"
-_BOM: Final = b"\xef\xbb\xbf"
-# The rest of a line end, and a blank line.
-_END: Final = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
-_LINE_END: Final = re.compile(rb"\r\n?|\n")
-# Blank lines and comments before an event. They belong to none, and a keep-alive must not wait for the next.
-# Not `(?:…)++`: before 3.11.5, `re` keeps half of its last round.
-_LEADING: Final = re.compile(rb"(?>(?:(?::[^\r\n]*+)?+(?:\r\n|\n|\r(?!\n)))+)")
-_LEADING_STARTS: Final = (b":", b"\r", b"\n")
-# The longest end, without its last byte: so much of the end may have been seen already.
-_OVERLAP_BYTES: Final = 3
+# With its end. A CR behind which nothing has come yet may be half of one.
+_LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r(?!\Z))")
+# Lines before the first field. Atomic: before 3.11.5, `re` keeps half of the last round of `(?:…)++`.
+_COMMENTS: Final = re.compile(rb"\A(?>(?::[^\n]*(?:\n|\Z))+)")
+_LINE_ENDS: Final = (b"\n", b"\r\n", b"\r")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -37,150 +32,50 @@ class SseEvent(NamedTuple):
     data: bytes
 
 
-# One is made for each event, and a NamedTuple takes five times as long to make.
-class RawEvent(msgspec.Struct, frozen=True, gc=False):
-    """raw: with the blank line behind it. event: None for what is no event: comments, blank lines, fields
-    without data, and pieces of an event or comment above the bound.
-    """
-
-    raw: bytes
-    event: SseEvent | None
-
-
-class RawEventSplitter:
-    """Of one response, decoded."""
+class EventSplitter:
+    """Of one response, decoded, without its BOM. What is above the bound is no event."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
-        # What is not complete. Not bytes: a stream may come in pieces of two bytes.
+        # The event that is not complete; its lines end in \n. Not bytes: a stream may come byte by byte.
         self._pending = bytearray()
-        # How much of it holds no end of an event.
-        self._searched = 0
-        self._may_have_bom = True
-        # The end of what is above the bound and passes in pieces.
-        self._passing_end: re.Pattern[bytes] | None = None
-        # How much of what is pending has passed already.
-        self._passed_bytes = 0
+        # The stream so far ends in CR, which may be half of a line end.
+        self._has_cr = False
+        # The event is above the bound: of its bytes only the last is kept.
+        self._is_passing = False
 
     @property
     def held_bytes(self) -> int:
         return len(self._pending)
 
-    @property
-    def is_between_events(self) -> bool:
-        return not self._pending and not self._may_have_bom
-
-    @property
-    def pending(self) -> bytes:
-        """An event or a comment that is not complete, unless a part of it has passed."""
-        return bytes(self._pending) if self._passing_end is None else b""
-
-    def feed(self, chunk: bytes) -> list[RawEvent]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes."""
-        may_end = b"\n" in chunk or b"\r" in chunk or self._pending.endswith(b"\r")
+        if self._has_cr or b"\r" in chunk:
+            chunk = b"\r" + chunk if self._has_cr else chunk
+            self._has_cr = chunk.endswith(b"\r")
+            chunk = chunk.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        searched = max(0, len(self._pending) - 1)
         self._pending += chunk
-        found = self._take_bom() if self._may_have_bom else []
-        if may_end:
-            self._take_events(found)
-        is_passing = self._passing_end is not None or len(self._pending) > self._max_event_bytes
-        return found + self.pass_on() if is_passing else found
+        found: list[SseEvent] = []
+        if self._pending.find(b"\n\n", searched) >= 0:
+            *blocks, self._pending = self._pending.split(b"\n\n")
+            found = [event for block in map(bytes, blocks) if (event := self._parse(block)) is not None]
+        if self._is_above(self._pending):
+            self._is_passing = True
+            del self._pending[:-1]
+        return found
 
-    def restart(self) -> None:
-        """Forgets what is pending. The next bytes begin an event."""
-        self._pending.clear()
-        self._searched = self._passed_bytes = 0
-        self._may_have_bom, self._passing_end = False, None
-
-    def pass_on(self) -> list[RawEvent]:
-        """What is pending, before it is complete. The rest of this event or comment comes in pieces, too."""
-        self._passing_end = self._find_end_pattern()
-        piece = bytes(self._pending[self._passed_bytes :])
-        # The last bytes may be the first of the blank line.
-        del self._pending[:-_OVERLAP_BYTES]
-        self._passed_bytes = len(self._pending)
-        self._searched = 0
-        return [RawEvent(piece, None)] if piece else []
-
-    def finish(self) -> list[RawEvent]:
+    def finish(self) -> list[SseEvent]:
         """What is left at the end of the stream: an event without its blank line."""
-        rest = bytes(self._pending[self._passed_bytes :])
-        self._pending.clear()
-        return [self._make(rest)] if rest else []
+        event = self._parse(bytes(self._pending).rstrip(b"\n"))
+        return [event] if event is not None else []
 
-    def _take_bom(self) -> list[RawEvent]:
-        if len(self._pending) < len(_BOM) and _BOM.startswith(self._pending):
-            return []
-        self._may_have_bom = False
-        if not self._pending.startswith(_BOM):
-            return []
-        del self._pending[: len(_BOM)]
-        self._searched = 0
-        return [RawEvent(_BOM, None)]
+    def _is_above(self, block: bytes | bytearray) -> bool:
+        return len(block) - block.endswith(b"\n") > self._max_event_bytes
 
-    def _find_end_pattern(self) -> re.Pattern[bytes]:
-        """The end of what the pending bytes begin with."""
-        return self._passing_end or (_LINE_END if self._pending.startswith(_LEADING_STARTS) else _END)
-
-    def _take_events(self, found: list[RawEvent]) -> None:
-        # A CR at the end may be half of a line end.
-        known, at = len(self._pending) - self._pending.endswith(b"\r"), 0
-        if self._find_end_pattern().search(self._pending, self._searched, known):
-            at = self._split(bytes(self._pending), known, found)
-            del self._pending[:at]
-        self._searched = max(0, known - at - _OVERLAP_BYTES)
-
-    def _split(self, data: bytes, known: int, found: list[RawEvent]) -> int:
-        """Appends what ends before `known`, and returns where the rest begins."""
-        blank_line = _find_blank_line(data)
-        if blank_line is None or self._passing_end is not None:
-            return self._split_any(data, known, found)
-        # The usual streams take a third of the time in this way.
-        *parts, rest = data[:known].split(blank_line)
-        has_plain_ends = len(blank_line) == 2
-        for part in parts:
-            raw = part + blank_line
-            if not part or part.startswith(_LEADING_STARTS):
-                self._split_any(raw, len(raw), found)
-            elif len(raw) > self._max_event_bytes:
-                found.append(RawEvent(raw, None))
-            else:
-                block = part if has_plain_ends else _with_plain_ends(part)
-                found.append(RawEvent(raw, parse_event(block)))
-        # Blank lines and comments do not wait for the event behind them.
-        done = self._split_any(rest, len(rest), found) if rest.startswith(_LEADING_STARTS) else 0
-        return known - len(rest) + done
-
-    def _split_any(self, data: bytes, known: int, found: list[RawEvent]) -> int:
-        at = 0
-        while at < known:
-            is_leading = self._passing_end is None and data.startswith(_LEADING_STARTS, at)
-            search = _LEADING.match if is_leading else (self._passing_end or _END).search
-            match = search(data, at, known)
-            if match is None:
-                break
-            if raw := data[at + self._passed_bytes : match.end()]:
-                found.append(RawEvent(raw, None) if is_leading else self._make(raw))
-            self._passing_end, self._passed_bytes = None, 0
-            at = match.end()
-        return at
-
-    def _make(self, raw: bytes) -> RawEvent:
-        if self._passing_end is not None or len(raw) > self._max_event_bytes:
-            return RawEvent(raw, None)
-        return RawEvent(raw, parse_event(_with_plain_ends(raw.rstrip(b"\r\n"))))
-
-
-def _with_plain_ends(block: bytes) -> bytes:
-    return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
-
-
-def _find_blank_line(data: bytes) -> bytes | None:
-    """The only one that there is in these bytes; None if there may be several."""
-    if b"\r" not in data:
-        return b"\n\n"
-    count = data.count(b"\r\n")
-    is_only = data.count(b"\n") == count == data.count(b"\r") - data.endswith(b"\r")
-    return b"\r\n\r\n" if is_only else None
+    def _parse(self, block: bytes) -> SseEvent | None:
+        is_passing, self._is_passing = self._is_passing, False
+        return None if is_passing or self._is_above(block) else parse_event(block)
 
 
 class UsageChunkFilter:
@@ -192,50 +87,86 @@ class UsageChunkFilter:
     """
 
     def __init__(self) -> None:
-        self._splitter = RawEventSplitter(MAX_HELD_BYTES)
-        # How much of the pending event is in lines that were looked at.
-        self._seen_bytes = 0
+        # The whole lines of the event that has begun, while it may be the usage chunk, and whether it is.
+        self._held = bytearray()
+        self._is_usage = False
+        # The event is another one. Its lines pass as they come, without waiting for their ends.
+        self._is_passing = False
+        # The line that has begun, and whether its beginning has passed.
+        self._line = bytearray()
+        self._has_begun = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Returns what can be sent now. Whole events without usage are returned as they are, quickly."""
         end = chunk.rfind(b"\n\n") + 2
         if end < 2:
             return self._filter(chunk)
-        is_between = self._splitter.is_between_events
-        events = chunk[:end] if is_between else self._splitter.pending + chunk[:end]
+        waits = self._held or self._line
+        events = b"".join((self._held, self._line, chunk[:end])) if waits else chunk[:end]
         if _may_have_usage(events):
             return self._filter(chunk)
-        if not is_between:
-            self._splitter.restart()
-            self._seen_bytes = 0
+        self._held.clear()
+        self._line.clear()
+        self._is_usage = self._is_passing = self._has_begun = False
         return events + self._filter(chunk[end:]) if end < len(chunk) else events
-
-    def _filter(self, chunk: bytes) -> bytes:
-        found = self._splitter.feed(chunk)
-        if found:
-            self._seen_bytes = 0
-        if (b"\n" in chunk or b"\r" in chunk) and self._has_other_line():
-            found += self._splitter.pass_on()
-            self._seen_bytes = 0
-        return _join(found) if found else b""
 
     def finish(self) -> bytes:
         """The bytes held back, unless they are the usage chunk without its blank line."""
-        return _join(self._splitter.finish())
+        sent: list[bytes] = []
+        if self._line:
+            self._take(bytes(self._line), sent)
+        return b"".join(sent) if self._is_usage else b"".join([*sent, self._held])
 
-    def _has_other_line(self) -> bool:
-        """Whether the pending event cannot be the usage chunk. Some servers send no blank lines at all."""
-        pending = self._splitter.pending
-        # A CR at the end may be half of a line end.
-        end = max(pending.rfind(b"\n"), pending.rfind(b"\r", 0, -1)) + 1
-        lines = pending[self._seen_bytes : end].splitlines()
-        self._seen_bytes = end
-        return any(line.startswith(b"data") and not _is_usage_chunk(line[5:]) for line in lines)
+    def _filter(self, chunk: bytes) -> bytes:
+        may_end = b"\n" in chunk or b"\r" in chunk or self._line.endswith(b"\r")
+        self._line += chunk
+        sent: list[bytes] = []
+        if may_end:
+            lines = _LINE.findall(self._line)
+            del self._line[: sum(map(len, lines))]
+            for line in lines:
+                self._take(line, sent)
+        if self._line and (self._is_passing or len(self._held) + len(self._line) > MAX_HELD_BYTES):
+            self._pass(sent)
+            # A CR at the end may be half of a line end.
+            begun = len(self._line) - self._line.endswith(b"\r")
+            sent.append(bytes(self._line[:begun]))
+            del self._line[:begun]
+            self._has_begun = self._has_begun or begun > 0
+        return b"".join(sent)
 
+    def _take(self, line: bytes, sent: list[bytes]) -> None:
+        """A whole line."""
+        is_blank = line in _LINE_ENDS and not self._has_begun
+        self._has_begun = False
+        if is_blank:
+            if not self._is_usage:
+                sent += (bytes(self._held), line)
+            self._held.clear()
+            self._is_usage = self._is_passing = False
+        elif self._is_passing or (line.startswith(b":") and not self._held):
+            # A comment before an event belongs to none, and a keep-alive must not wait for the next.
+            sent.append(line)
+        elif self._may_be_usage(line):
+            self._held += line
+        else:
+            self._pass(sent)
+            sent.append(line)
 
-def _join(found: list[RawEvent]) -> bytes:
-    kept = [each.raw for each in found if each.event is None or not _is_usage_chunk(each.event.data)]
-    return b"".join(kept)
+    def _may_be_usage(self, line: bytes) -> bool:
+        """Whether the event may still be the usage chunk with this line. Nobody sends it in several lines."""
+        if len(self._held) + len(line) > MAX_HELD_BYTES:
+            return False
+        if not line.startswith(b"data"):
+            return True
+        has_more, self._is_usage = self._is_usage, _is_usage_chunk(line.removeprefix(b"data:"))
+        return self._is_usage and not has_more
+
+    def _pass(self, sent: list[bytes]) -> None:
+        """The event is another one."""
+        sent.append(bytes(self._held))
+        self._held.clear()
+        self._is_usage, self._is_passing = False, True
 
 
 def _may_have_usage(data: bytes) -> bool:
@@ -249,8 +180,7 @@ def _may_have_usage(data: bytes) -> bool:
 
 
 def _is_usage_chunk(data: bytes) -> bool:
-    """Only if it is one line: nobody sends a chunk in several."""
-    if not _may_have_usage(data) or b'"choices":[{' in data or b"\n" in data:
+    if not _may_have_usage(data) or b'"choices":[{' in data:
         return False
     try:
         chunk = _decode(data)
@@ -275,6 +205,8 @@ def parse_event(block: bytes) -> SseEvent | None:
     """
     if block.startswith(b"data: ") and b"\n" not in block:
         return SseEvent(DEFAULT_NAME, block[6:])
+    if block.startswith((b":", b"\n")):
+        block = _COMMENTS.sub(b"", block.removeprefix(b"\n"), 1)
     if block.startswith(b"error:"):
         # llama.cpp before 2025 sent its errors in a field of this name.
         return SseEvent("error", block.removeprefix(b"error:").strip())

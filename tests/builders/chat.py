@@ -17,7 +17,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Sizes
 from gateway.headers import UpstreamHead
-from gateway.outgoing.rewriter import Rewriter
+from gateway.planning.rewrite import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.registry import CHAT

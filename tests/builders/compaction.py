@@ -36,16 +36,12 @@ from gateway.core.sizing.estimate import Calibration, Known
 from gateway.hooks import Hook, Hooks
 from gateway.http.client import Client, OwnCall
 from gateway.http.target import Upstreams
-from gateway.limits.book import LimitsBook
-from gateway.limits.model_lists import ModelLists
-from gateway.limits.model_table import ModelTable
+from gateway.limits.book import LimitsBook, ModelLists, ModelTable
 from gateway.originals.archive import OriginalsArchive, Removals
-from gateway.outgoing.call_maker import CallMaker
-from gateway.outgoing.fair_rewriter import FairRewriter
-from gateway.outgoing.rewriter import Rewriter
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
+from gateway.planning.rewrite import CallMaker, Rewriter
 from gateway.planning.tokenizer import count_by_length
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
@@ -188,7 +184,7 @@ async def compaction_parts(
     learner = Learner(state.calibrations, sizer, limits, reporter)
     models = SummaryModels(clock)
     builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models, lanes)
-    maker = CallMaker(FairRewriter(Rewriter(1 << 20), lanes))
+    maker = CallMaker(Rewriter(1 << 20), lanes)
     rides = RideBuilder(state, maker, sizer, lanes, clock)
     pivots = PivotMaker(sizer, lanes, clock)
     client = SummaryClient(model)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.conversations.turn import Turn
-from gateway.core.economy.rates import Rates
+from gateway.core.economy import Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts

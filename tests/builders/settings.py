@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from gateway.settings import Quota, Settings, SettingsError, TenantSettings, load_settings
+from gateway.settings import Settings, SettingsError, TenantSettings, load_settings
 
 KEYED = "upstreams:\n  default:\n    base_url: https://x.example/v1\n    api_key: sk-up\n"
 PLAIN = "upstreams:\n  default: {base_url: 'https://x.example/v1'}\n"
@@ -31,11 +32,10 @@ def assert_refused(folder: Path, text: str, line: int, expected: str) -> None:
 def make_tenant(**changes: Any) -> TenantSettings:
     plain = TenantSettings(
         name="a",
-        fingerprints=(),
+        keys=(SecretStr("k"),),
         upstream=None,
         api_key=None,
         policy="default",
         models=(),
-        quota=Quota(),
     )
     return replace(plain, **changes)

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from gateway.settings import UpstreamSettings
-from gateway.settings.upstream_schema import WIRE_FORMATS
+from gateway.settings import WIRE_FORMATS, UpstreamSettings
 
 
 def make_upstream(base_url: str = "https://api.test/v1", **changes: Any) -> UpstreamSettings:

@@ -13,9 +13,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.history.head import Head
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts
-from gateway.limits.book import LimitsBook
-from gateway.limits.model_lists import ModelLists
-from gateway.limits.model_table import ModelTable
+from gateway.limits.book import LimitsBook, ModelLists, ModelTable
 from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer

@@ -16,7 +16,7 @@ from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Summary
+from gateway.core.policy import Compaction, Summary
 from gateway.core.sizing.usage import Usage
 from tests.builders.chat import make_plan
 from tests.builders.compaction import (
@@ -109,7 +109,12 @@ async def test_a_store_that_cannot_be_written_holds_no_request_back(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"limits": Limits()}, {"policy": replace(SUMMARIZING, auto=False)}, {"purpose": "summary"}]
+    "changes",
+    [
+        {"limits": Limits()},
+        {"policy": replace(SUMMARIZING, compaction=Compaction(auto=False))},
+        {"purpose": "summary"},
+    ],
 )
 async def test_nothing_is_prepared_without_a_limit_against_the_policy_or_for_a_clients_own_summary(
     changes: JSON,
@@ -326,7 +331,7 @@ _RICH = BranchLedger(rent_tokens=1e6, base_tokens=2_000.0, reply_tokens=100.0)
         ({"purpose": "agent"}, _RICH, True),
         ({"limits": Limits()}, _RICH, False),
         ({"policy": replace(SUMMARIZING, economy=0.0)}, _RICH, False),
-        ({"policy": replace(_FRUGAL, auto=False)}, _RICH, False),
+        ({"policy": replace(_FRUGAL, compaction=Compaction(auto=False))}, _RICH, False),
     ],
 )
 def test_it_is_due_by_the_ledger_alone(changes: JSON, ledger: BranchLedger | None, expected: bool) -> None:

@@ -15,10 +15,9 @@ from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
-from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Compaction, Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.refusal.overflow import Overflow
-from gateway.core.sizing.estimate import Sizes
-from gateway.core.sizing.payload import MeasuredRequest
+from gateway.core.sizing.estimate import MeasuredRequest, Sizes
 from tests.decisions.builders import (
     CALIBRATED,
     JSON,
@@ -87,7 +86,9 @@ def test_between_the_thresholds_a_batch_that_is_not_enough_is_not_taken() -> Non
 def test_an_eager_policy_prunes_below_the_thresholds_too() -> None:
     eager = replace(Policy(), pruning=Pruning(eager=True))
     assert planned(situate(8_000, policy=eager)).new_batch is not None
-    assert planned(situate(8_000, policy=replace(eager, prune=False))).new_batch is None
+    assert (
+        planned(situate(8_000, policy=replace(eager, compaction=Compaction(prune=False)))).new_batch is None
+    )
 
 
 @pytest.mark.system(11)
@@ -260,7 +261,7 @@ def situations(draw: st.DrawFn) -> Situation:
     policies = [
         Policy(),
         bare,
-        replace(Policy(), auto=False),
+        replace(Policy(), compaction=Compaction(auto=False)),
         replace(bare, pruning=everything, trigger=Trigger(formula="source", at_line=True)),
         replace(
             Policy(),

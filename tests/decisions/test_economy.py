@@ -8,16 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.economy.compaction_cost import (
+from gateway.core.economy import (
+    UNCACHED,
+    AnsweredTurn,
     CompactionSizes,
+    Rates,
+    choose_rates,
     choose_smallest_batch,
     count_compaction_cost,
+    find_ledger,
     is_due,
     is_pruning_cheaper,
+    note_response,
+    pass_on_ledger,
+    pay_rent,
     size_up,
+    with_cache,
 )
-from gateway.core.economy.ledger import AnsweredTurn, find_ledger, note_response, pass_on_ledger, pay_rent
-from gateway.core.economy.rates import UNCACHED, Rates, choose_rates, with_cache
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price, add_usd, count_saved_usd, sum_usd
 from gateway.core.sizing.usage import Usage, add_usage, subtract_usage

@@ -10,10 +10,8 @@ from pydantic import SecretStr
 from gateway.bounds.background import BackgroundTasks
 from gateway.core.limits.model_limits import Limits
 from gateway.http.client import Client
-from gateway.limits.book import LimitsBook, ServedModel
+from gateway.limits.book import LimitsBook, ModelLists, ModelTable, ServedModel
 from gateway.limits.discovery import Discovery
-from gateway.limits.model_lists import ModelLists
-from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
 from gateway.store.interface import Store
 from gateway.tenants import make_tenant_id

@@ -10,7 +10,8 @@ from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.state.named_turns import NamedTurns
 from gateway.store.blobs import make_blobs
-from gateway.wire.named_responses import STORED_HISTORY
+from gateway.wire.reading import read_event
+from gateway.wire.references import STORED_RESPONSES
 from gateway.wire.registry import RESPONSES
 from gateway.wire.sse import SseEvent
 from tests.builders.state import make_store
@@ -52,7 +53,7 @@ async def understand(
     memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
 ) -> tuple[Received, ResponseRecorder | None]:
     received = make_recognizer().recognize(tenant, RESPONSES, body)
-    return await memory.write_out(received, STORED_HISTORY, upstream, Lanes())
+    return await memory.write_out(received, STORED_RESPONSES, upstream, Lanes())
 
 
 async def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
@@ -68,7 +69,8 @@ async def answer(
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
     received, recorder = await understand(memory, body, tenant)
     assert recorder is not None
-    recorder.note(SseEvent("", json.dumps(response).encode()))
+    event = SseEvent("", json.dumps(response).encode())
+    recorder.note(event, read_event(event))
     return received.body.data
 
 
@@ -136,16 +138,17 @@ async def restart(store: SharedStore, body: bytes, tenant: str = "t", upstream: 
     """The body as another process understands it that has the same store."""
     received = make_recognizer().recognize(tenant, RESPONSES, body)
     memory = make_memory(1 << 20, store=store)
-    return (await memory.write_out(received, STORED_HISTORY, upstream, Lanes()))[0].body.data
+    return (await memory.write_out(received, STORED_RESPONSES, upstream, Lanes()))[0].body.data
 
 
 async def record(memory: StoredResponses, body: bytes, name: str) -> None:
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": "said"}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
     received = make_recognizer().recognize("t", RESPONSES, body)
-    recorder = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[1]
+    recorder = (await memory.write_out(received, STORED_RESPONSES, "u", Lanes()))[1]
     assert recorder is not None
-    recorder.note(SseEvent("", json.dumps(response).encode()))
+    event = SseEvent("", json.dumps(response).encode())
+    recorder.note(event, read_event(event))
     await settle()
 
 

@@ -15,7 +15,7 @@ from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Pruning
+from gateway.core.policy import Compaction, Pruning
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
@@ -78,7 +78,7 @@ _SIZE = len(_SHORT.body.data)
         (turn_of(_SHORT, limits=replace(WINDOW_16K, body_bytes=3 * _SIZE)), False),
         # A policy that prunes eagerly may find its minimum.
         (turn_of(_SHORT, _EAGER), True),
-        (turn_of(_SHORT, replace(_EAGER, prune=False)), False),
+        (turn_of(_SHORT, replace(_EAGER, compaction=Compaction(prune=False))), False),
     ],
 )
 async def test_a_request_is_measured_only_if_something_may_have_to_be_done(

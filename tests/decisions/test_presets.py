@@ -18,9 +18,9 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots
 from gateway.core.history.view import FRAME_TOKENS, Size
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Policy
+from gateway.core.policy import Compaction, Policy
 from gateway.core.sizing.estimate import Calibration, Sizes
-from gateway.settings.presets import find_config_folder
+from gateway.settings.load import find_config_folder
 from tests.decisions.builders import CALIBRATED, JSON, converse, make_pivot, make_situation, planned
 from tests.decisions.test_tables import Row, load_policy, load_table, rows
 
@@ -85,7 +85,7 @@ def decide_finally(played: Played, situation: Situation, pivots: list[Pivot], *,
             case CompactFirst() if fails:
                 situation = replace(situation, may_compact=False)
             case CompactFirst(cut=cut) | DigestFirst(cut=cut):
-                plain = replace(situation.policy, auto=False, prune=False)
+                plain = replace(situation.policy, compaction=Compaction(auto=False, prune=False))
                 whole = replace(situation, policy=plain, may_compact=False, may_digest=False)
                 pivots.append(fold(played, situation, cut, planned(whole).sent))
                 eligible = find_eligible_pivots(situation.conversation, pivots)
@@ -120,8 +120,8 @@ def situate(policy: Policy, script: Script) -> Situation:
         policy=policy,
         limits=_LIMITS,
         known=replace(CALIBRATED, calibration=Calibration(1.0, 3)),
-        may_compact=policy.auto,
-        may_digest=policy.auto,
+        may_compact=policy.compaction.auto,
+        may_digest=policy.compaction.auto,
     )
 
 

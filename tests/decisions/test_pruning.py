@@ -12,12 +12,12 @@ from gateway.core.compaction.batches import changes_for_free, choose_batches
 from gateway.core.compaction.prune import PruneThresholds, choose_results
 from gateway.core.compaction.shorten import choose_shortening
 from gateway.core.compaction.situation import Situation
-from gateway.core.economy.rates import UNCACHED, Rates
+from gateway.core.economy import UNCACHED, Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view, shown_tokens
-from gateway.core.policy import Policy, Pruning, Summary
+from gateway.core.policy import Compaction, Policy, Pruning, Summary
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
 from tests.decisions.builders import (
@@ -150,7 +150,7 @@ def test_without_a_price_a_summarizer_or_a_ledger_sizes_alone_decide(fields: dic
 def test_a_cold_cache_is_the_time_for_a_batch() -> None:
     assert prunes(8_000, policy=_THRIFTY, rates=_CACHED, ledger=_LEDGER, growth=500.0, is_cold=True)
     assert not prunes(8_000, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER, is_cold=True)
-    never = replace(_THRIFTY, prune=False)
+    never = replace(_THRIFTY, compaction=Compaction(prune=False))
     assert not prunes(8_000, policy=never, rates=_CACHED, ledger=_LEDGER, is_cold=True)
     large = replace(_THRIFTY, pruning=Pruning(minimum_tokens=9_000, minimum_ratio=1.0))
     assert not prunes(8_000, policy=large, rates=_CACHED, ledger=_LEDGER, is_cold=True)

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.numbers import parse_image_limit, parse_token_numbers
-from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
+from gateway.core.refusal.overflow import (
+    Overflow,
+    Refusal,
+    parse_image_limit,
+    parse_overflow,
+    parse_token_numbers,
+)
 from tests.shared_data import SHARED, requires_shared
 
 _ANTHROPIC = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -90,6 +95,6 @@ def test_any_found_number_is_plausible(tail: str, head: str) -> None:
     numbers = parse_token_numbers(head + tail)
     for limit in (numbers.context, numbers.input):
         assert limit is None or 256 <= limit <= 100_000_000
-        assert limit is None or numbers.used is None or numbers.prompt is None or limit > 0
+        assert limit is None or numbers.used is None or numbers.prompt_tokens is None or limit > 0
     images = parse_image_limit(head + tail)
     assert images is None or images >= 0

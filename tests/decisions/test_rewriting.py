@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.conversations.recognizer import Received
 from gateway.core.history.conversation import is_boundary
 from gateway.core.history.pivot import Batch, Mark, Pivot
-from gateway.outgoing.rewriter import Rewriter
+from gateway.planning.rewrite import Rewriter
 from tests.builders.chat import make_plan, make_turn, rewrite
 from tests.decisions.builders import (
     QUESTION,

@@ -13,8 +13,7 @@ from gateway.core.compaction.prune import PruneThresholds, choose_prune_threshol
 from gateway.core.compaction.summary import Accepted, Candidate, SummaryBounds, find_flaw, judge_summary
 from gateway.core.compaction.summary_model import choose_summary_model
 from gateway.core.digest.allocation import allocate
-from gateway.core.economy.ledger import AnsweredTurn, note_response
-from gateway.core.economy.rates import Rates
+from gateway.core.economy import AnsweredTurn, Rates, note_response
 from gateway.core.history.conversation import begin_conversation, find_open_group, with_messages
 from gateway.core.history.head import smooth_growth
 from gateway.core.history.message import Message, Role
@@ -22,11 +21,8 @@ from gateway.core.history.pivot import Mark
 from gateway.core.history.purpose import find_purpose
 from gateway.core.history.transcript import cut_middle, neutralize
 from gateway.core.history.view import Size, shown_tokens
-from gateway.core.limits.learned import Learned
-from gateway.core.limits.model_limits import Limits, has_long_window, is_plausible
-from gateway.core.limits.model_names import make_names
-from gateway.core.limits.small_windows import find_small_window
-from gateway.core.limits.thresholds import RequestSize
+from gateway.core.limits.model_limits import Learned, Limits, has_long_window, is_plausible, make_names
+from gateway.core.limits.thresholds import RequestSize, find_small_window
 from gateway.core.policy import Policy, Pruning, Summary
 from gateway.core.search.cutting import cut_text
 from gateway.core.session.line_diff import diff_fragments

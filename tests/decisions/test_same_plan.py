@@ -21,8 +21,7 @@ from gateway.replay.playing import PlayedSource
 from gateway.replay.recording import RecordedRequest
 from gateway.replay.runs import RequestRun
 from gateway.replay.sources import find_sources, read_source
-from gateway.settings.policy_schema import PolicySection
-from gateway.settings.presets import make_policy
+from gateway.settings.load import load_preset
 from tests.decisions.replayed import play
 from tests.shared_data import SHARED, requires_shared
 from tests.toy.delivery import RawAnswer
@@ -44,7 +43,7 @@ _FEW = (
 )
 _POLICIES = ("adaptive", "opencode", "prune_only", "recent", "rfc007", "rolling", "utilization")
 # How a message begins that asks for a summary at the end of the conversation's own request.
-_RIDE = make_policy(PolicySection(preset="adaptive")).prompts.ride.partition("{kept}")[0]
+_RIDE = load_preset("adaptive").prompts.ride.partition("{kept}")[0]
 _WINDOWS = (16_000, 64_000, 128_000, 200_000)
 
 

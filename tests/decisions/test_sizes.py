@@ -12,10 +12,19 @@ from gateway.core.history.message import Message
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view
 from gateway.core.limits.model_limits import Limits
-from gateway.core.sizing.average_turn import average_turn
 from gateway.core.sizing.calibrated_sizes import Step, calibrate_sizes, choose_ratio, estimate_view
-from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes, upper_bound_tokens
-from gateway.core.sizing.payload import MeasuredRequest, Payload, is_near_limit, with_payload
+from gateway.core.sizing.estimate import (
+    Calibration,
+    Estimate,
+    Known,
+    MeasuredRequest,
+    Payload,
+    Sizes,
+    average_turn,
+    is_near_limit,
+    upper_bound_tokens,
+    with_payload,
+)
 from tests.decisions.builders import (
     JSON,
     NOTHING,

@@ -15,7 +15,7 @@ from gateway.core.compaction.manual import parse_compact
 from gateway.core.compaction.summary import find_headings, has_headings, strip_thinking
 from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.digest.tool_arguments import find_commands, find_paths, find_todos
-from gateway.core.economy.rates import Rates, choose_rates, with_cache
+from gateway.core.economy import Rates, choose_rates, with_cache
 from gateway.core.history.message import Call, Message
 from gateway.core.history.tagged_blocks import without_blocks
 from gateway.core.history.transcript import TranscriptEntry
@@ -23,9 +23,15 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.money import Price, count_usd
 from gateway.core.policy import Policy
-from gateway.core.refusal.numbers import parse_byte_limit, parse_image_limit, parse_token_numbers
-from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
-from gateway.core.refusal.quotations import without_quotations
+from gateway.core.refusal.overflow import (
+    Overflow,
+    Refusal,
+    parse_byte_limit,
+    parse_image_limit,
+    parse_overflow,
+    parse_token_numbers,
+    without_quotations,
+)
 from gateway.core.session.commands import may_change_files
 from gateway.core.session.outcomes import find_exit_code, is_done
 from gateway.core.session.reader import SessionReader
@@ -74,7 +80,9 @@ def test_an_answer_about_something_else_is_no_overflow(row: Row, status: int) ->
 def test_each_number_of_a_refusal_has_its_meaning(row: Row) -> None:
     numbers = parse_token_numbers(row["says"])
     read: dict[str, Callable[[str], Any]] = {
-        "tokens": lambda text: {name: value for name, value in asdict(numbers).items() if value is not None},
+        "tokens": lambda text: {
+            name: value for name, value in asdict(numbers).items() if value and name != "kind"
+        },
         "images": parse_image_limit,
         "bytes": parse_byte_limit,
     }

@@ -6,8 +6,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.small_windows import find_small_window
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds, count_turns_that_fit
+from gateway.core.limits.thresholds import (
+    RequestSize,
+    Thresholds,
+    choose_thresholds,
+    count_turns_that_fit,
+    find_small_window,
+)
 from gateway.core.policy import Keep, Policy, Trigger
 
 _ADAPTIVE = Policy()

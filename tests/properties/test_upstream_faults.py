@@ -189,7 +189,7 @@ async def room() -> AsyncIterator[Room]:
             f'  hasty: {{base_url: "{upstream.base_url}", discover: false, idle_seconds: {IDLE_SECONDS}}}\n'
             f'  other: {{base_url: "{summarizer.base_url}", discover: false}}\n'
             f'models:\n  - {{match: "m", context: 3000}}\n'
-            f"keepalive: {{after_seconds: 0.01, every_seconds: 0.01}}\n"
+            f"keepalive: {{after_seconds: 0.01}}\n"
             f"policies: {{default: {{summary: {{upstream: other}}}}}}\n"
             f"tenants:\n"
             f"  - {{name: patient, keys: [sk-patient], upstream: patient}}\n"

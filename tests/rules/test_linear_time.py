@@ -16,13 +16,13 @@ _PARTS = 6
 _EXCUSED = {
     "gateway.command_line.clients._NO_JSON": "a settings file of whoever runs the command",
     "gateway.command_line.clients._read_dotenv": "a settings file of whoever runs the command",
-    "gateway.settings.document._FILE_REFERENCE": "the operator's settings",
-    "gateway.settings.model_rule._CHARACTER_CLASS": "a name in the operator's settings",
+    "gateway.settings.files._FILE_REFERENCE": "the operator's settings",
+    "gateway.settings.schema._CHARACTER_CLASS": "a name in the operator's settings",
     "gateway.core.session.file_changes._OPEN_FILE": "the last 1,200 characters of a result",
 }
 # Functions that make patterns.
 _MAKERS = {
-    "gateway.core.refusal.numbers._forms": "called once, for a table",
+    "gateway.core.refusal.phrases._forms": "called once, for a table",
     "gateway.core.refusal.phrases._any_of": "called once for each table",
     "gateway.core.session.commands._iter_heredocs": "a newline, a word, and at most twenty spaces",
     "gateway.http.allow._compile": "paths of the operator's settings",
@@ -91,8 +91,8 @@ def test_patterns_are_found_in_variables_tables_and_calls_as_they_are_used() -> 
         ("wire.body._KEY", "match"),
         ("wire.body._SURROGATES", "finditer"),
         ("originals.index_files._NAME", "fullmatch"),
-        ("core.refusal.numbers._TOKEN_FORMS", "search"),
-        ("core.refusal.phrases._VETO", "search"),
+        ("core.refusal.phrases.TOKEN_FORMS", "search"),
+        ("core.refusal.phrases.VETO", "search"),
         ("core.search.cutting._ENDS", "finditer"),
         ("command_line.clients._read_dotenv", "finditer"),
     } <= found

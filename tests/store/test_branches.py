@@ -9,8 +9,7 @@ import pytest
 from gateway.core.compaction.manual import Compacted
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.trimmed import HistorySource, find_end_key
-from gateway.core.limits.learned import Learned
-from gateway.core.limits.model_limits import Limits
+from gateway.core.limits.model_limits import Learned, Limits
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
 from gateway.state.heads import claim_continuation

@@ -159,6 +159,49 @@ def test_a_recall_without_originals_is_named(tmp_path: Path, policy: str, named:
     assert [named in warning and "policies.p" in warning for warning in warnings] == [True] * bool(named)
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("policies: {p: {trigger: {output_cap: 5000}}}\n", "policies.p.trigger.output_cap has no effect"),
+        ("policies: {p: {trigger: {soft_ratio: 0.2}}}\n", "policies.p.trigger.soft_ratio has no effect"),
+        ("policies: {p: {keep: {tail_window: 0.2, tail_tokens: 9}}}\n", "p.keep.tail_tokens has no effect"),
+        ("policies: {p: {preset: recent, pruning: {keep_turns: 3}}}\n", "because of compaction.prune"),
+        ("policies: {p: {summary: {method: digest, model: m}}}\n", "because of summary.method"),
+        ("policies: {p: {summary: {model: m, model_map: {a: b}}}}\n", "because of summary.model"),
+        ("policies: {p: {prompts: {dropped: Gone.}}}\n", "p.prompts.dropped has no effect"),
+        ("policies: {p: {originals: {keep: false, days: 2}}}\n", "because of originals.keep"),
+        ("policies: {p: {compaction: {auto: false}, economy: 2}}\n", "policies.p.economy has no effect"),
+        ("policies: {p: {trigger: {reserve_minimum: 30000}}}\n", "is larger than reserve_maximum"),
+        ("bounds: {summaries_per_tenant: 20}\n", "bounds.summaries_per_tenant is larger than summaries"),
+        ("listen: {hosts: [chat.example]}\n", "listen.hosts is for an api_key on a loopback address"),
+        ("traces: {sample: 0.5}\n", "traces.sample has no effect without traces.endpoint"),
+        (PLAIN.replace("}", ", auth: bearer}"), "upstreams.default.auth has no effect without an api_key"),
+        # Numbers that were settings once.
+        ("policies: {p: {trigger: {client_margin_from: 9}}}\n", "client_margin_from has no effect any more"),
+        ("policies: {p: {recall_tokens: 800}}\n", "policies.p.recall_tokens has no effect any more"),
+        ("keepalive: {every_seconds: 1}\n", "keepalive.every_seconds has no effect any more"),
+        ("bounds: {depth: 9}\n", "bounds.depth has no effect any more"),
+    ],
+)
+def test_a_key_that_does_nothing_is_named(tmp_path: Path, text: str, named: str) -> None:
+    (warning,) = warn(tmp_path, text)
+    assert f"f.yaml:{text.count(chr(10))}: " in warning and named in warning
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "trigger: {formula: source, output_cap: 5000}",
+        "preset: recent, trigger: {soft_ratio: 0.8}",
+        "preset: rolling, prompts: {dropped: Gone.}",
+        "trigger: {output_cap: 32000}",
+        "summary: {method: digest, model: null}",
+    ],
+)
+def test_a_key_that_does_something_or_is_the_default_is_not_named(tmp_path: Path, policy: str) -> None:
+    assert warn(tmp_path, f"policies: {{p: {{{policy}}}}}\n") == []
+
+
 _OPENAI = "upstreams:\n  default:\n    base_url: https://api.openai.com/v1\n"
 _ANTHROPIC = "upstreams:\n  default:\n    base_url: https://api.anthropic.com/v1\n"
 

@@ -16,7 +16,7 @@ import brotli
 import pytest
 from aiohttp import web
 
-from tests.system.processes import linux_only, read_peak_bytes
+from tests.system.processes import linux_only, post, read_peak_bytes
 from tests.toy.agent import Shape, make_session
 from tests.toy.house import make_settings
 from tests.toy.product import run_command, serve_process
@@ -180,3 +180,24 @@ async def test_a_process_stays_within_the_memory_that_its_settings_say(tmp_path:
     assert {status for status, _ in got} <= {200, 503}
     assert {after for status, after in got if status == 503} <= {"1"}
     assert peak_bytes < _MOST_BYTES
+
+
+@linux_only
+async def test_small_requests_do_not_load_the_tokenizer_and_one_near_its_window_does(tmp_path: Path) -> None:
+    """Its table takes 70 MB of each process."""
+
+    def body(sentences: int) -> bytes:
+        message = {"role": "user", "content": "Go on with the plan. " * sentences}
+        return json.dumps({"model": "toy-model", "messages": [message]}).encode()
+
+    async with (
+        ToyUpstream(window=16_000, bias=1.1) as toy,
+        serve_process(make_settings(toy), tmp_path) as gateway,
+    ):
+        # Larger than what is too small to learn from, and each of them answered with usage.
+        for _ in range(4):
+            assert (await post(gateway.base_url, body(400))).status == 200
+        before = read_peak_bytes(gateway.pid)
+        assert before < 110 * _MIB
+        assert (await post(gateway.base_url, body(1_600))).status == 200
+        assert read_peak_bytes(gateway.pid) > before + 30 * _MIB

@@ -285,7 +285,7 @@ async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream: bool) -> None:
-    more = _ON + "keepalive: {after_seconds: 0.05, every_seconds: 0.05}\n"
+    more = _ON + "keepalive: {after_seconds: 0.05}\n"
     async with talking(more) as (session, toy, gateway, _):
         toy.summary_delivery = Delivery(before_headers_seconds=0.5)
         answer = await say(gateway, with_command(session), Shape(stream=stream))

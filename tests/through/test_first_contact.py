@@ -363,7 +363,7 @@ async def test_the_client_is_kept_alive_from_the_first_chunk_to_the_last() -> No
     toy = ToyUpstream(window=WINDOW)
     toy.summary_delivery = Delivery(before_headers_seconds=0.3)
     session = load_session(18 * 4, "one_user")
-    more = "keepalive: {after_seconds: 0.05, every_seconds: 0.05}\n"
+    more = "keepalive: {after_seconds: 0.05}\n"
     toy.reply = lambda _: Reply(text="Noted.")
     async with (
         toy,

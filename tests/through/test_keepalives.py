@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 WINDOW, BIAS = 8_000, 1.0
 TURN = 10
 SESSION = make_session(TURN + 1, 7)
-MORE = "keepalive: {after_seconds: 0.05, every_seconds: 0.05}\n"
+MORE = "keepalive: {after_seconds: 0.05}\n"
 # So much longer than the keep-alives are apart that a busy machine sends several, too.
 SLOW = Delivery(before_headers_seconds=0.6)
 NOTE = "This is the answer. "
@@ -243,7 +243,7 @@ async def houses() -> AsyncIterator[Houses]:
             'store: "memory:"\nupstreams:\n'
             f'  default: {{base_url: "{toy.base_url}", discover: false, idle_seconds: %s}}\n'
             f'models:\n  - {{match: "*", context: {WINDOW}}}\n'
-            "keepalive: {after_seconds: %s, every_seconds: 0.05}\n"
+            "keepalive: {after_seconds: %s}\n"
         )
         async with serve(yaml % (0.5, 0.05)) as first, serve(yaml % (60, 30)) as second:
             yield Houses(House(toy, first, "sk-first"), House(toy, second, "sk-second"))

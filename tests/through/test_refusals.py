@@ -275,7 +275,7 @@ async def test_a_window_smaller_than_configured_is_found_out() -> None:
 async def test_the_client_is_kept_alive_while_the_retry_is_prepared() -> None:
     toy = ToyUpstream(window=WINDOW)
     toy.summary_delivery = Delivery(before_headers_seconds=1.0)
-    more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    more = "keepalive: {after_seconds: 0.1}\n"
     async with toy:
         answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
     assert answer.is_whole
@@ -296,7 +296,7 @@ async def test_after_a_keep_alive_a_final_refusal_is_an_error_event(refusal: Raw
     toy = ToyUpstream(window=WINDOW)
     toy.summary_delivery = Delivery(before_headers_seconds=1.0)
     refused_by(toy, refusal)
-    more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    more = "keepalive: {after_seconds: 0.1}\n"
     async with toy:
         answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
     assert answer.status == 200 and answer.broken is not None

@@ -293,7 +293,7 @@ async def test_a_search_that_cannot_be_made_does_not_say_that_nothing_is_there(
 
 async def test_the_files_that_were_used_longest_ago_make_room_for_one_tenant_alone(tmp_path: Path) -> None:
     store = tmp_path / "state"
-    more = f"{MORE}retention: {{search_bytes_per_tenant: 700000}}\n"
+    more = f"{MORE}retention: {{search_bytes: 1400000}}\n"
     async with ToyUpstream(window=WINDOW) as toy, open_house(toy, store, more) as house:
         other = House(toy, house.product, "sk-b", store)
         kept = await fold(other, make_history(["canary"]))

@@ -83,8 +83,9 @@ def _list_keys(schema: Mapping[str, Any], node: Mapping[str, Any], path: str = "
     if node.get("properties"):
         return
     for choice in (node, *node.get("anyOf", ())):
-        found = _list_contained(schema, _resolve(schema, choice), path)
-        if len(found) > 1:
+        choice = _resolve(schema, choice)
+        found = _list_contained(schema, choice, path)
+        if len(found) > 1 or choice.get("properties"):
             yield from found
             return
     yield path

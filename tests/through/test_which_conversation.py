@@ -140,24 +140,20 @@ def read_code(got: Got) -> tuple[int, str]:
     return got.status, json.loads(got.body)["error"]["details"]["error_code"]
 
 
-async def test_an_unknown_thread_passes_until_its_usage_says_that_it_is_full(wire: Wire) -> None:
-    """Then the client gets the error for a lost thread, and its SDK sends the whole history."""
-    bodies = [continued("msg_a1", "x" * 600), continued("msg_a2", "x" * 600)]
-    assert (await send_thread(wire, bodies[0], "msg_a2", 500)).status == 200
-    assert (await send_thread(wire, bodies[1], "msg_a3", WINDOW - 10)).status == 200
+async def test_an_unknown_thread_passes_until_the_upstream_refuses_it(wire: Wire) -> None:
+    """Only the upstream knows how large it is."""
+    bodies = [
+        continued("msg_a1", "x" * 600),
+        continued("msg_a2", "x" * 600),
+        continued("msg_a3", "x" * 30_000),
+    ]
+    for number, body in enumerate(bodies, 2):
+        assert (await send_thread(wire, body, f"msg_a{number}", WINDOW - 10)).status == 200
     assert [seen.body for seen in wire.upstream.received] == bodies
-    assert read_code(await send_thread(wire, continued("msg_a3"), "msg_a4", 9)) == (404, "thread_not_found")
-    assert len(wire.upstream.received) == 2
-
-
-async def test_what_a_request_adds_to_an_unknown_thread_counts_too(wire: Wire) -> None:
-    await send_thread(wire, continued("msg_b1"), "msg_b2", 1_000)
-    assert (await send_thread(wire, continued("msg_b2"), "msg_b3", 1_000)).status == 200
-    long = continued("msg_b2", "x" * 30_000)
-    assert read_code(await send_thread(wire, long, "msg_b4", 9)) == (404, "thread_not_found")
 
 
 async def test_an_overflow_of_an_unknown_thread_becomes_the_error_of_a_lost_one(wire: Wire) -> None:
+    """Then its SDK sends the whole history."""
     error = {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}}
     wire.upstream.script = writing(render_answer(json.dumps(error).encode(), line="HTTP/1.1 400 No"))
     got = await wire.ask(render_request(MESSAGES_PATH, continued("msg_c1"), [("x-api-key", "sk-c")]))
@@ -165,10 +161,12 @@ async def test_an_overflow_of_an_unknown_thread_becomes_the_error_of_a_lost_one(
     assert [seen.body for seen in wire.upstream.received] == [continued("msg_c1")]
 
 
-async def test_without_compaction_every_thread_passes(wire: Wire) -> None:
-    for name, after in (("msg_d1", "msg_d2"), ("msg_d2", "msg_d3")):
-        got = await send_thread(wire, continued(name, model="by-hand"), after, WINDOW - 10)
-        assert got.status == 200
+async def test_without_compaction_every_refusal_of_a_thread_passes(wire: Wire) -> None:
+    error = b'{"error":{"message":"prompt is too long"}}'
+    wire.upstream.script = writing(render_answer(error, line="HTTP/1.1 400 No"))
+    body = continued("msg_d1", model="by-hand")
+    got = await wire.ask(render_request(MESSAGES_PATH, body, [("x-api-key", "sk-threads")]))
+    assert (got.status, got.body) == (400, error)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +176,7 @@ async def test_without_compaction_every_thread_passes(wire: Wire) -> None:
         (b'{"model":"m","input":"x","previous_response_id":"resp_1"}', "/v1/responses"),
         (b'{"model":"m","input":"x","conversation":"conv_1"}', "/v1/responses"),
         (continued("msg_e1").replace(b'"on"', b'"on'), MESSAGES_PATH),
+        (continued("msg_e2").replace(b'"role"', b'"rule"'), MESSAGES_PATH),
     ],
 )
 async def test_what_no_client_sends_again_in_full_passes_with_whatever_is_answered(

@@ -12,7 +12,8 @@ import brotli
 import zstandard
 from hypothesis import strategies as st
 
-from gateway.wire.sse import MAX_EVENT_BYTES, RawEvent, RawEventSplitter, SseEvent
+from gateway.wire.reader import ResponseEvents
+from gateway.wire.sse import EventSplitter, SseEvent
 from tests.shared_data import SHARED
 
 USAGE_FLAGS = {"usage_chunk_empty_choices", "usage_chunk_with_choices", "usage_repeated", "x_groq_usage"}
@@ -66,17 +67,18 @@ def load_some_responses() -> list[RecordedResponse]:
     return [response for response in load_responses() if response.file in SOME_FILES]
 
 
-def parse_stream(*chunks: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[SseEvent]:
-    return list_events(split(*chunks, max_event_bytes=max_event_bytes))
+def parse_stream(*chunks: bytes) -> list[SseEvent]:
+    events, found = ResponseEvents("text/event-stream", ""), list[SseEvent]()
+    for chunk in chunks:
+        found += events.feed(chunk)
+        while events.is_behind:
+            found += events.catch_up()
+    return found + events.finish()
 
 
-def split(*chunks: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[RawEvent]:
-    splitter = RawEventSplitter(max_event_bytes)
+def split(*chunks: bytes, max_event_bytes: int) -> list[SseEvent]:
+    splitter = EventSplitter(max_event_bytes)
     return [found for chunk in chunks for found in splitter.feed(chunk)] + splitter.finish()
-
-
-def list_events(found: list[RawEvent]) -> list[SseEvent]:
-    return [each.event for each in found if each.event is not None]
 
 
 def cut(body: bytes, size: int) -> list[bytes]:

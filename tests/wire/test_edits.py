@@ -13,7 +13,7 @@ from gateway.conversations.recognizer import Received
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, find_eligible_pivots
 from gateway.core.history.recall import FoundExchange
-from gateway.outgoing.rewriter import Rewriter
+from gateway.planning.rewrite import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow
 from gateway.wire.body import UNBOUNDED
 from gateway.wire.edits import Edit, apply_edits, encode_json, make_output_edit, make_usage_edit
@@ -298,6 +298,12 @@ def test_chunks_that_resemble_the_usage_chunk_stay(kept: bytes) -> None:
 def test_the_usage_chunk_is_removed_at_the_end_of_a_stream_without_a_blank_line() -> None:
     assert _filter(TEXT + b"\n\n" + EXTRA) == TEXT + b"\n\n"
     assert _filter(TEXT + b"\n\n" + EXTRA + b"\n") == TEXT + b"\n\n"
+
+
+def test_a_keep_alive_waits_for_no_event() -> None:
+    usage_filter = UsageChunkFilter()
+    assert usage_filter.feed(b": alive\n") == b": alive\n"
+    assert usage_filter.feed(b"\n: again\n\nda") == b"\n: again\n\n"
 
 
 def test_lines_of_other_events_are_sent_before_the_blank_line() -> None:

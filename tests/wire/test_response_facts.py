@@ -245,7 +245,7 @@ def test_a_long_stream_is_not_kept_in_memory() -> None:
 def test_the_last_event_is_told_before_the_stream_ends(last: str, encoding: str) -> None:
     """A client names the response at once, and a server may end its stream later."""
     told: list[bytes] = []
-    reader = ResponseReader(SSE, encoding, lambda event: told.append(event.data))
+    reader = ResponseReader(SSE, encoding, lambda event, _: told.append(event.data))
     packer = zlib.compressobj(wbits=31)
     for kind in ("message_start", last):
         event = _stream({"type": kind})
@@ -259,7 +259,7 @@ def test_the_last_event_is_told_before_the_stream_ends(last: str, encoding: str)
 @pytest.mark.parametrize("event", [b"data:\n\n", b"data: x\n\n", b"data: 1\n\n"])
 def test_a_stream_of_no_known_kind_is_not_read_to_its_end(event: bytes) -> None:
     heard: list[SseEvent] = []
-    reader = ResponseReader(SSE, "", heard.append)
+    reader = ResponseReader(SSE, "", lambda event, _: heard.append(event))
     for _ in range(3):
         reader.feed(event * 2_000)
         reader.flush()

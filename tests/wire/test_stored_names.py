@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import UNBOUNDED
+from gateway.wire.reading import ResponseDocument, ResponseFacts
 from gateway.wire.references import Expanded, NamedHistory, StoredHistory, StoredResponse
 from gateway.wire.registry import FORMATS
 from gateway.wire.sse import SseEvent
@@ -37,6 +38,11 @@ def history(name: str) -> StoredHistory:
     found = FORMATS[name].stored_history
     assert found is not None
     return found
+
+
+def read(event: SseEvent) -> list[ResponseDocument]:
+    """As a response is read."""
+    return ResponseFacts().note(event)
 
 
 def find_used(name: str, data: bytes) -> set[str]:
@@ -143,14 +149,14 @@ def test_no_bytes_raise_anything_but_that(name: str, data: bytes) -> None:
             find_used(name, noise)
         stored.find_names(noise)
         stored.expand(noise, OneOfEach())
-        stored.find_given_names(SseEvent("message_start", noise))
-        stored.collect().feed(SseEvent("message", noise))
+        stored.find_given_names(read(SseEvent("message_start", noise)))
+        stored.collect().feed(read(SseEvent("message", noise)))
 
 
 def test_an_event_names_the_response_and_its_items() -> None:
     def given_names(name: str, event: Any) -> set[str]:
         data = json.dumps(event).encode()
-        return history(name).find_given_names(SseEvent(str(event.get("type", "message")), data))
+        return history(name).find_given_names(read(SseEvent(str(event.get("type", "message")), data)))
 
     for event, names in (
         ({"type": "response.created", "response": {"id": "resp_1", "output": []}}, {"resp_1"}),
@@ -287,7 +293,7 @@ def test_a_cache_mark_is_for_the_request_that_brings_it() -> None:
 
 def collect(name: str, *events: SseEvent) -> list[StoredResponse]:
     collector = history(name).collect()
-    return [found for event in events if (found := collector.feed(event)) is not None]
+    return [found for event in events if (found := collector.feed(read(event))) is not None]
 
 
 @pytest.mark.parametrize("name", ["messages", "responses"])

@@ -218,9 +218,11 @@ def render_worker_arguments(options: argparse.Namespace, log: "Log") -> list[str
 def parse_first_log(text: str) -> "Log":
     """How a worker writes until it has the settings."""
     from gateway.settings import Log
+    from gateway.settings.files import Document
+    from gateway.settings.validate import validate
 
     form, _, level = text.partition(":")
-    return Log.model_validate({"format": form, "level": level})
+    return validate(Log, Document({"format": form, "level": level}, {}))
 
 
 def name_worker(options: argparse.Namespace) -> str:
@@ -294,7 +296,7 @@ def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str
         parser.print_help(sys.stderr)
         parser.exit(2)
     if not given[0].startswith("-") and given[0] not in _COMMANDS:
-        from gateway.settings.violations import find_nearest
+        from gateway.settings.validate import find_nearest
 
         nearest = find_nearest(given[0], _COMMANDS, similarity=_TYPO_SIMILARITY)
         hint = f"; the nearest is '{nearest}'" if nearest else ""

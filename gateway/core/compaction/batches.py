@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gateway.core.compaction.prune import choose_prune_thresholds, choose_results
 from gateway.core.compaction.situation import Situation
-from gateway.core.economy.compaction_cost import choose_smallest_batch, is_pruning_cheaper, size_up
+from gateway.core.economy import choose_smallest_batch, is_pruning_cheaper, size_up
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
@@ -21,7 +21,7 @@ def choose_batches(
     """The batches with one more, if that is worth it, and is enough or the policy is eager or partial."""
     pruning, is_free = situation.policy.pruning, changes_for_free(situation)
     is_time = pruning.eager or is_free or current_tokens > thresholds.soft
-    if not situation.policy.prune or not is_time:
+    if not situation.policy.compaction.prune or not is_time:
         return None
     view = situation.view(situation.sticky, situation.batches)
     prune_thresholds = choose_prune_thresholds(pruning, thresholds.hard)

@@ -256,7 +256,7 @@ class _Options:
         """
         situation, refused = self.situation, self.situation.refused
         may_cut = None if refused is not None else situation.cut_positions
-        if not situation.policy.auto or (may_cut is not None and not may_cut):
+        if not situation.policy.compaction.auto or (may_cut is not None and not may_cut):
             return None
         allowed: float = self.thresholds.target
         if refused is not None:

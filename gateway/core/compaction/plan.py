@@ -14,8 +14,7 @@ from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
 from gateway.core.history.view import View, is_sent, make_view
-from gateway.core.limits.small_windows import SmallWindow, find_small_window
-from gateway.core.limits.thresholds import Thresholds
+from gateway.core.limits.thresholds import SmallWindow, Thresholds, find_small_window
 from gateway.core.sizing.estimate import Estimate
 
 # A warning names so many messages.
@@ -137,7 +136,11 @@ def _find_small_window(situation: Situation) -> SmallWindow | None:
 
     Behind a refusal the window is scaled to our own count, so it is not the one to tell.
     """
-    if situation.in_tokens is not None or situation.refused is not None or not situation.policy.auto:
+    if (
+        situation.in_tokens is not None
+        or situation.refused is not None
+        or not situation.policy.compaction.auto
+    ):
         return None
     opening = situation.opening_tokens if situation.policy.keep.opening else 0
     whole_floor = int(situation.calibrated.environment) + opening

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.core.economy.rates import UNCACHED, Rates
+from gateway.core.economy import UNCACHED, Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot
@@ -14,10 +14,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
-from gateway.core.sizing.average_turn import average_turn
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
-from gateway.core.sizing.estimate import Estimate, Known, Sizes
-from gateway.core.sizing.payload import MeasuredRequest
+from gateway.core.sizing.estimate import Estimate, Known, MeasuredRequest, Sizes, average_turn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,12 @@
-"""How many tokens fit: the limits of one model at one upstream, and which source of them takes precedence.
+"""How many tokens fit: the limits of one model at one upstream, which source of them takes precedence, what
+errors have taught, and by which names a table may have a model.
 
-Does not know where the numbers come from. `context`, `input` and `output` are three different limits.
+Does not know where the numbers come from, and knows no clock and no error texts: the caller passes times and
+numbers. `context`, `input` and `output` are three different limits.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +20,27 @@ _LONG_WINDOW_FLAG: Final = b"context-1m-2025-08-07"
 _LONG_WINDOW_FAMILY: Final = "sonnet"
 # claude-3-5-sonnet, claude-3.7-sonnet and sonnet-3.5 have 200K, whatever a header says.
 _THIRD_GENERATION: Final = ("claude-3", "claude3", "sonnet-3")
+# After a week, as long as state is kept by default, an upstream may serve the model with a larger window.
+_PROOF_SECONDS: Final = 7 * 86_400.0
+# A guess lasts one day only: our estimate may be wrong, or the error may have meant something else.
+_GUESS_SECONDS: Final = 86_400.0
+# A repeated proof is renewed once a day, not with each of several errors in a row.
+_RENEW_SECONDS: Final = 86_400.0
+# The refused size did not fit; a tenth less may. If the estimate is further off, each error takes another
+# tenth.
+_SHARE_OF_REFUSED: Final = 0.9
+# An error without a number, for a request smaller than this, was not about the window.
+_SMALLEST_GUESS_TOKENS: Final = 4_096
+# Routers and the models behind them count tokens differently; a prompt this far above a window disproves it.
+_DISPROVED: Final = 1.5
+_LARGEST_COUNT: Final = 1 << 40
+# Part of the lookup rule of the bundled tables (`_source`): Bedrock writes region and vendor before a
+# model's name.
+_REGION = re.compile(r"(?:us-gov|us|eu|apac|jp|au|ca|sa|global)\.(?=.)")
+# At least three letters, because `in.` is a region that the rule does not list.
+_VENDOR = re.compile(r"[a-z][a-z0-9]{2,}\.(?=.)")
+# Clients choose the name. No model has a longer one.
+LONGEST_NAME_CHARS = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,27 +60,17 @@ class Limits:
 
     def with_defaults(self, other: "Limits") -> "Limits":
         """For each field our value, or else the other's. 0 counts as unset (000, docs/sources.md)."""
-        return Limits(
-            context=self.context or other.context or None,
-            input=self.input or other.input or None,
-            output=self.output or other.output or None,
-            body_bytes=self.body_bytes or other.body_bytes or None,
-            images=self.images or other.images or None,
-        )
+        return Limits(**{field: getattr(self, field) or getattr(other, field) or None for field in _FIELDS})
 
     def with_caps(self, other: "Limits") -> "Limits":
         """For each field the smaller value, or the only one that is set."""
-        return Limits(
-            context=_choose_smaller(self.context, other.context),
-            input=_choose_smaller(self.input, other.input),
-            output=_choose_smaller(self.output, other.output),
-            body_bytes=_choose_smaller(self.body_bytes, other.body_bytes),
-            images=_choose_smaller(self.images, other.images),
-        )
+        pairs = {field: (getattr(self, field), getattr(other, field)) for field in _FIELDS}
+        return Limits(**{field: min(filter(None, pair), default=None) for field, pair in pairs.items()})
 
 
-def _choose_smaller(ours: int | None, other: int | None) -> int | None:
-    return min(ours, other) if ours and other else ours or other or None
+_TOKEN_FIELDS: Final = ("context", "input", "output")
+_FIELDS: Final = (*_TOKEN_FIELDS, "body_bytes", "images")
+_NOTHING: Final = Limits()
 
 
 def is_plausible(tokens: int) -> bool:
@@ -129,3 +143,85 @@ def has_long_window(model: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         for name, value in headers
         if name.lower() == BETA_HEADER.encode()
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learned:
+    """What overflow errors have shown about one model at one upstream for one tenant, and for how long.
+
+    A record; times are those of the wall clock. An upstream's error may quote the caller, so the errors of
+    one tenant are not used for another.
+    """
+
+    owner: str
+    # The smallest numbers that errors gave.
+    proven: Limits = _NOTHING
+    created_seconds: float = 0.0
+    # Tokens of a window that a request did not fit, by our own estimate; None if a number is known.
+    suspected: int | None = None
+    suspected_seconds: float = 0.0
+
+    def proven_at(self, now_seconds: float) -> Limits:
+        return self.proven if _is_young(self.created_seconds, now_seconds, _PROOF_SECONDS) else _NOTHING
+
+    def suspected_at(self, now_seconds: float) -> Limits:
+        is_young = _is_young(self.suspected_seconds, now_seconds, _GUESS_SECONDS)
+        return Limits(context=self.suspected) if is_young else _NOTHING
+
+    def with_proof(self, limits: Limits, now_seconds: float) -> "Learned":
+        """The smaller of the known limits and those of an error; `self` if nothing changes."""
+        stated = _plausible(limits)
+        kept = self.proven_at(now_seconds)
+        smallest = kept.with_caps(stated)
+        is_repeated = stated == kept and now_seconds - self.created_seconds >= _RENEW_SECONDS
+        if stated == _NOTHING or (smallest == kept and not is_repeated):
+            return self
+        after = replace(self, proven=smallest, created_seconds=now_seconds)
+        return replace(after, suspected=None) if _has_window(stated) else after
+
+    def with_success(self, prompt_tokens: int) -> "Learned":
+        """After a successful request with a prompt of this size; a window far below it is forgotten."""
+        window = min(filter(None, (self.proven.context, self.proven.input)), default=prompt_tokens)
+        if prompt_tokens <= _DISPROVED * window:
+            return self
+        return replace(self, proven=replace(self.proven, context=None, input=None))
+
+    def with_refusal(self, refused_tokens: int, now_seconds: float) -> "Learned":
+        """After an error without numbers for a prompt and reply of `refused_tokens` by our estimate."""
+        tokens = int(refused_tokens * _SHARE_OF_REFUSED)
+        before = self.suspected_at(now_seconds).context
+        is_lower = _SMALLEST_GUESS_TOKENS <= tokens < (before or tokens + 1)
+        if not is_lower or not is_plausible(tokens) or _has_window(self.proven_at(now_seconds)):
+            return self
+        return replace(self, suspected=tokens, suspected_seconds=now_seconds)
+
+
+def _is_young(then_seconds: float, now_seconds: float, keep_seconds: float) -> bool:
+    """Compares the distance in both directions, so that setting back the clock keeps nothing for ever."""
+    return abs(now_seconds - then_seconds) < keep_seconds
+
+
+def _has_window(limits: Limits) -> bool:
+    return bool(limits.context or limits.input)
+
+
+def _plausible(limits: Limits) -> Limits:
+    """Only the numbers that could be limits."""
+    known = {field: getattr(limits, field) or 0 for field in _FIELDS}
+    return Limits(
+        **{
+            field: number
+            for field, number in known.items()
+            if (is_plausible(number) if field in _TOKEN_FIELDS else 0 < number <= _LARGEST_COUNT)
+        }
+    )
+
+
+def make_names(model: str) -> Iterator[str]:
+    """The names to look for, best first: as given, after each '/', without a region, without a vendor."""
+    parts = model.split("/")
+    names = ["/".join(parts[start:]) for start in range(len(parts))]
+    yield from names
+    regional = [name[region.end() :] for name in names if (region := _REGION.match(name))]
+    yield from regional
+    yield from (name[vendor.end() :] for name in names + regional if (vendor := _VENDOR.match(name)))

@@ -1,10 +1,11 @@
-"""When a window counts as full: the thresholds of one request.
+"""When a window counts as full, and when it is too small: the thresholds of one request.
 
 Knows limits, the policy and the size of one request, but no messages. docs/design.md (When it is full) has
 the formulas; DECISIONS.md says where they differ from the source documents (between 78K and 100K the hard
 threshold grows slowly, so that it never falls as the window grows).
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
@@ -26,8 +27,17 @@ _LARGEST_MINIMUM_REPLY_SHARE: Final = 1 / 3
 _ROUNDING_TOKENS: Final = 1e-6
 # The summaries that clients ask for are about as long.
 _CLIENT_SUMMARY_TOKENS: Final = 4_096
-# Below client_margin_from the hard threshold rises at this slope, so that the soft one does not fall either.
+# The smallest window to which client_margin fully applies.
+_CLIENT_MARGIN_FROM_TOKENS: Final = 100_000
+# Below it, the hard threshold rises at this slope, so that the soft one does not fall either.
 _SLOPE_BELOW_CLIENT_MARGIN: Final = 0.25
+# A window that would suffice is looked for among the multiples of this. No model has a larger one.
+_STEP_TOKENS: Final = 1_000
+_LARGEST_WINDOW_TOKENS: Final = 100_000_000
+# Room for an opening that the upstream has refused whole, as a part of the window.
+_OPENING_SHARE: Final = 0.15
+# The longest summary that is useful, as a part of the window.
+_SUMMARY_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +92,7 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
         soft = hard = max(hard, window - min(reserve, _CLIENT_SUMMARY_TOKENS))
     excess = max(0, hard - (window - cap_minimum_reply(size.minimum_reply, window)))
     hard, soft = max(1, hard - excess), max(1, soft - excess)
-    cap = int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
+    cap = int(min(policy.summary.max_tokens, _SUMMARY_SHARE * window))
     longest_summary = max(_SMALLEST_SUMMARY_TOKENS, cap)
     usual = Thresholds(
         window=window,
@@ -91,7 +101,7 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
         soft=soft,
         target=_choose_target(trigger, hard, size.floor),
         tail=_choose_tail(policy.keep, window, hard),
-        opening=max(1, int(policy.keep.opening_ratio * window)),
+        opening=max(1, int(_OPENING_SHARE * window)),
         summary=longest_summary,
         longest_summary=longest_summary,
     )
@@ -130,6 +140,83 @@ def usable_tokens(limits: Limits, trigger: Trigger) -> int | None:
         return limits.context - reply
     reserve = trigger.input_reserve
     return limits.input - (min(trigger.reserve_maximum, reply) if reserve is None else reserve)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmallWindow:
+    """A window in which too few turns fit between two compactions. Tokens, and numbers of turns."""
+
+    window: int
+    # What no compaction can replace.
+    floor: int
+    # The average of a turn.
+    turn: int
+    # The turns that fit between two compactions, and those that the policy wants there.
+    turns: int
+    wanted_turns: int
+    # A window in which they fit; None if none is large enough.
+    sufficient: int | None
+
+    def __str__(self) -> str:
+        """In plain words, for a log line and a header."""
+        enough = f"; {self.sufficient} tokens would hold {self.wanted_turns}" if self.sufficient else ""
+        return (
+            f"the window of {self.window} tokens is small for this client: system prompt, tools and task take"
+            f" {self.floor}, a turn adds {self.turn} on average, and fewer than"
+            f" {self.wanted_turns} turns fit between two compactions{enough}"
+        )
+
+
+def find_small_window(
+    policy: Policy, limits: Limits, size: RequestSize, whole_floor: int
+) -> SmallWindow | None:
+    """None if the window holds as many average turns as the policy wants, or if that is unknown.
+
+    whole_floor: with the whole opening; a larger window keeps more of it.
+    """
+    thresholds = choose_thresholds(policy, limits, size)
+    if thresholds is None or not wants_turns(policy.trigger, size):
+        return None
+    turns, wanted = count_turns_that_fit(thresholds, size), policy.trigger.fewest_turns
+    if turns >= wanted:
+        return None
+    return SmallWindow(
+        window=thresholds.window,
+        floor=size.floor,
+        turn=int(size.turn),
+        turns=max(0, int(turns)),
+        wanted_turns=wanted,
+        sufficient=_find_sufficient(policy, limits, replace(size, floor=whole_floor)),
+    )
+
+
+def _find_sufficient(policy: Policy, limits: Limits, size: RequestSize) -> int | None:
+    """The smallest window that is large enough, in whole steps; None if none is.
+
+    A limit on the prompt grows with the window.
+    """
+    known = limits.context or limits.input or 0
+
+    def grow(window: int) -> Thresholds | None:
+        more = window - known
+        return choose_thresholds(
+            policy,
+            Limits(
+                context=limits.context + more if limits.context else None,
+                input=limits.input + more if limits.input else None,
+                output=limits.output,
+            ),
+            size,
+        )
+
+    def holds_turns(window: int) -> bool:
+        found = grow(window)
+        return found is not None and count_turns_that_fit(found, size) >= policy.trigger.fewest_turns
+
+    windows = range(known - known % _STEP_TOKENS + _STEP_TOKENS, _LARGEST_WINDOW_TOKENS, _STEP_TOKENS)
+    at = bisect_left(windows, True, key=holds_turns)
+    found = grow(windows[at]) if at < len(windows) else None
+    return _STEP_TOKENS * ceil(found.window / _STEP_TOKENS) if found is not None else None
 
 
 def _choose_hard_and_soft(
@@ -174,7 +261,7 @@ def _apply_ratio(ratio: float, window: int, reserve: int) -> int:
 
 
 def _choose_adaptive_hard(trigger: Trigger, window: int, reserve: int) -> int:
-    start = trigger.client_margin_from
+    start = _CLIENT_MARGIN_FROM_TOKENS
     if window >= start:
         below_clients = window - trigger.client_margin
     else:

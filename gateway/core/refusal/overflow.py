@@ -8,21 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core.refusal.numbers import (
-    TokenNumbers,
-    parse_byte_limit,
-    parse_image_limit,
-    parse_token_numbers,
-)
-from gateway.core.refusal.phrases import (
-    is_bytes,
-    is_images,
-    is_likely_window,
-    is_output_only,
-    is_vetoed,
-    is_window,
-)
-from gateway.core.refusal.quotations import without_quotations
+from gateway.core.counts import LARGEST_COUNT
+from gateway.core.refusal import phrases
 
 # An error may quote the whole prompt; its own words are at the beginning or at the end.
 _READ_CHARACTERS = 4_096
@@ -38,6 +25,30 @@ _QUOTE_MARKS = dict.fromkeys(map(ord, "'\"`“”‘’"))
 _IDENTIFIER_GAP = re.compile(r"(?<=[^\W\d])[-_](?=[^\W\d])")
 _THOUSANDS = re.compile(r"\b\d{1,3}(?:,\d{3}){1,3}(?![\d,])")
 _CUT_NUMBER = "0123456789,._"
+_MARK = re.compile("['\"`“”‘’]")
+_CLOSING = {"“": "”", "‘": "’"}
+# A quotation begins after one of these and before a letter, a digit or a bracket, so that it begins neither
+# inside a word ("model's") nor after the last word of a sentence.
+_BEFORE_OPENING = frozenset(" \t\n(=:[{,>-")
+_NEVER_AFTER_OPENING = frozenset(" \t\n,.;:)}]'\"`")
+# The values of these keys are the upstream's own words.
+_OWN_WORDS = re.compile(
+    r"(?:message|msg|detail|error|code|type|reason|raw|title)['\"]?\s*[:=]\s*$", re.IGNORECASE
+)
+_LOOK_BACK = 24
+# The name of a parameter. A code about overflow is removed, because the user may have sent it.
+_IDENTIFIER = re.compile(r"(?!.*(?:exceed|overflow))[\w.\[\]-]{1,40}", re.IGNORECASE)
+# Smaller or larger numbers are codes, years or mistakes.
+_SMALLEST_LIMIT_TOKENS = 256
+_LARGEST_LIMIT_TOKENS = 100_000_000
+_SMALLEST_LIMIT_BYTES = 1_024
+_LARGEST_LIMIT_BYTES = 100_000_000_000
+_MAX_IMAGES = 100_000
+# "128k" may mean 128,000 or 131,072; the smaller one is safe.
+_FACTORS = {"k": 1_000, "m": 1_000_000}
+_BYTES = {"kb": 1_000, "kib": 1_024, "mb": 1_000_000, "mib": 1_048_576, "gb": 10**9, "gib": 2**30}
+# A smaller number without a unit is more likely a code.
+_MIN_PLAIN_BYTES = 65_536
 
 OverflowUnit = Literal["tokens", "bytes", "images"]
 
@@ -87,29 +98,23 @@ def parse_overflow(refusal: Refusal) -> Overflow | None:
     if refusal.is_empty:
         return Overflow() if refusal.status in _EMPTY_OVERFLOWS else None
     text = _join(texts)
-    if is_vetoed(text):
+    if phrases.VETO.search(text):
         return None
-    if is_window(text):
-        return _token_overflow(parse_token_numbers(text))
+    if phrases.WINDOW.search(text):
+        return parse_token_numbers(text)
     return _parse_likely(text) if statuses <= _PLAUSIBLE else None
 
 
 def _parse_likely(text: str) -> Overflow | None:
-    if is_images(text):
+    if phrases.IMAGES.search(text):
         images = parse_image_limit(text)
         # A model that accepts no images would refuse the smaller request, too.
         return Overflow(kind="images", images=images) if images != 0 else None
-    if is_bytes(text):
+    if phrases.BYTES.search(text):
         return Overflow(kind="bytes", bytes=parse_byte_limit(text))
-    if is_likely_window(text) and not is_output_only(text):
-        return _token_overflow(parse_token_numbers(text))
+    if phrases.LIKELY_WINDOW.search(text) and not phrases.OUTPUT_ONLY.search(text):
+        return parse_token_numbers(text)
     return None
-
-
-def _token_overflow(numbers: TokenNumbers) -> Overflow:
-    return Overflow(
-        context=numbers.context, input=numbers.input, used=numbers.used, prompt_tokens=numbers.prompt
-    )
 
 
 def _join(texts: tuple[str, ...]) -> str:
@@ -144,3 +149,101 @@ def _bounded(text: str) -> str:
 
 def _without_commas(match: re.Match[str]) -> str:
     return match[0].replace(",", "")
+
+
+def without_quotations(text: str) -> str:
+    """The text with a space for each quotation, so that a user's words are not taken for the upstream's. One
+    that is not closed extends to the end of the text.
+
+    An identifier in quotes stays (`max_tokens`), and so does the text after a key such as `"message":`,
+    because many gateways wrap the whole error of another one in their own message.
+    """
+    kept: list[str] = []
+    # The start of the text to keep, or of the open quotation.
+    begun = 0
+    mark, depth = "", 0
+    for match in _MARK.finditer(text):
+        place = match.start()
+        if depth:
+            depth += _step(text, place, mark)
+            if not depth:
+                quoted = text[begun : place + 1]
+                kept.append(quoted if _IDENTIFIER.fullmatch(quoted[1:-1]) else " ")
+                begun = place + 1
+        elif _is_opening(text, place) and not _is_own(text, place):
+            kept.append(text[begun:place])
+            mark, depth, begun = text[place], 1, place
+    kept.append(" " if depth else text[begun:])
+    return "".join(kept)
+
+
+def _step(text: str, place: int, mark: str) -> int:
+    """The change of depth: quotations with the same mark may be nested."""
+    if text[place] == mark and _is_opening(text, place):
+        return 1
+    behind = text[place + 1 : place + 2]
+    return -1 if text[place] == _CLOSING.get(mark, mark) and not behind.isalnum() else 0
+
+
+def _is_opening(text: str, place: int) -> bool:
+    before, behind = text[place - 1 : place], text[place + 1 : place + 2]
+    return before in _BEFORE_OPENING and behind != "" and behind not in _NEVER_AFTER_OPENING
+
+
+def _is_own(text: str, place: int) -> bool:
+    """Whether it is a nested object, or the value of a key for the upstream's own words."""
+    if text[place + 1] in "{[":
+        return True
+    return _OWN_WORDS.search(text[max(0, place - _LOOK_BACK) : place]) is not None
+
+
+def parse_token_numbers(text: str) -> Overflow:
+    """Without numbers if they contradict each other: a limit above the size that did not fit."""
+    slots = _find_slots(phrases.TOKEN_FORMS, text)
+    total, output, about = slots.get("total"), slots.get("output"), slots.get("about")
+    prompt = slots.get("prompt")
+    if prompt is None and total is not None and output is not None and output < total:
+        prompt = total - output
+    size = total or about or (prompt + (output or 0) if prompt is not None else None)
+    context, limit = _plausible_limit(slots.get("context")), _plausible_limit(slots.get("input"))
+    if size is not None and max(context or 0, limit or 0) > size:
+        return Overflow()
+    return Overflow(context=context, input=limit, used=total or about or prompt, prompt_tokens=prompt)
+
+
+def parse_image_limit(text: str) -> int | None:
+    fewer = phrases.FEWER_IMAGES.search(text)
+    most = int(fewer[1]) - 1 if fewer else _find_slots(phrases.IMAGE_FORMS, text).get("images")
+    return most if most is not None and 0 <= most <= _MAX_IMAGES else None
+
+
+def parse_byte_limit(text: str) -> int | None:
+    for form in phrases.BYTE_FORMS:
+        for match in form.finditer(text):
+            if limit := _plausible_bytes(match["size"], match["unit"] or ""):
+                return limit
+    return None
+
+
+def _find_slots(forms: tuple[re.Pattern[str], ...], text: str) -> dict[str, int]:
+    """The number for each slot, from the first form that has it."""
+    slots: dict[str, int] = {}
+    for match in filter(None, (form.search(text) for form in forms)):
+        found = {slot: _parse_number(number) for slot, number in match.groupdict().items() if number}
+        slots = {slot: number for slot, number in found.items() if number <= LARGEST_COUNT} | slots
+    return slots
+
+
+def _parse_number(number: str) -> int:
+    return int(float(number.rstrip(" km")) * _FACTORS.get(number[-1], 1))
+
+
+def _plausible_limit(tokens: int | None) -> int | None:
+    is_plausible = tokens is not None and _SMALLEST_LIMIT_TOKENS <= tokens <= _LARGEST_LIMIT_TOKENS
+    return tokens if is_plausible else None
+
+
+def _plausible_bytes(size: str, unit: str) -> int | None:
+    limit = int(float(size) * _BYTES.get(unit, 1))
+    smallest = _SMALLEST_LIMIT_BYTES if unit else _MIN_PLAIN_BYTES
+    return limit if smallest <= limit <= _LARGEST_LIMIT_BYTES else None

@@ -1,4 +1,5 @@
-"""Phrases with which upstreams say that a request is too large, and phrases with another meaning.
+"""Phrases with which upstreams say that a request is too large, and by how much, and phrases with another
+meaning.
 
 They match the plain text that `overflow` makes: lower case, without quote marks, with spaces for underscores
 and for hyphens between letters, so that a code (`context_length_exceeded`) and a sentence look alike. Every
@@ -14,7 +15,7 @@ def _any_of(*phrases: str) -> re.Pattern[str]:
 
 # Errors that waiting, paying or logging in would resolve, but not a smaller request. OpenAI uses
 # `string_above_max_length` for a single field, such as `user`.
-_VETO = _any_of(
+VETO = _any_of(
     r"rate ?limit",
     r"\bper (?:second|minute|min|hour|day)\b",
     r"\b[tr]p[md]\b",
@@ -32,7 +33,7 @@ _VETO = _any_of(
 _WINDOW_WORD = r"context ?(?:length|window|size|limit)"
 _MAXIMUM = r"max(?:imum)?"
 # Unambiguous phrases, which are valid with almost every status (see `overflow`).
-_WINDOW = _any_of(
+WINDOW = _any_of(
     r"\b(?:exceed(?:s|ed|ing)?|overflows?|over the|(?:longer|greater|larger|more) than)\b"
     rf".{{0,80}}\b{_WINDOW_WORD}",
     rf"\bexceed(?:s|ed)?\b.{{0,40}}\b{_MAXIMUM} context\b",
@@ -69,7 +70,7 @@ _WINDOW = _any_of(
     r"(?:超过|超出).{0,20}上下文",
 )
 # The client requested a longer reply than the model supports.
-_OUTPUT_ONLY = _any_of(
+OUTPUT_ONLY = _any_of(
     r"max (?:completion |output |new )?tokens\b.{0,60}(?:too large|at most|above|(?:must|should) be|limited)",
     r"maximum (?:allowed )?number of output tokens",
     r"at most \d{1,12} (?:completion|output) tokens",
@@ -78,7 +79,7 @@ _OUTPUT_ONLY = _any_of(
     r"(?:max|completion|output|new) tokens\b.{0,40}\bexceed",
 )
 # Phrases that are usually about the window, unless the status has another meaning.
-_LIKELY_WINDOW = _any_of(
+LIKELY_WINDOW = _any_of(
     r"\b(?:reduce|shorten) (?:the length of )?(?:the|your) (?:messages|prompt|input|context|conversation)\b",
     r"\btoo many tokens\b",
     r"\btoken limit (?:was |has been )?(?:exceeded|reached)",
@@ -87,7 +88,7 @@ _LIKELY_WINDOW = _any_of(
     rf"\bexceed(?:s|ed)? {_MAXIMUM} (?:token|sequence|input|prompt) (?:length|limit)",
     r"\b4(?:00|13) status code \(no body\)",
 )
-_IMAGES = _any_of(
+IMAGES = _any_of(
     r"\btoo many images\b",
     r"\bat most \d{1,6} images?\b",
     r"\bup to \d{1,6} images\b",
@@ -96,7 +97,7 @@ _IMAGES = _any_of(
     # Anthropic limits the size of each image in requests with more than 20 images.
     r"\bmany image requests\b",
 )
-_BYTES = _any_of(
+BYTES = _any_of(
     r"entity ?too ?large",
     r"\b(?:payload|content|body) ?(?:is )?too ?large",
     r"\brequest (?:is )?too large",
@@ -106,28 +107,76 @@ _BYTES = _any_of(
     r"\btoo many total text bytes",
     r"\brequest body: length limit exceeded",
 )
+_SLOT = re.compile(r"<(\w+)>")
+_NUMBER = r"\d{1,12}(?:\.\d{1,6})?(?: ?[km]\b)?"
 
 
-def is_vetoed(text: str) -> bool:
-    return _VETO.search(text) is not None
+def _forms(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(
+        re.compile(_SLOT.sub(lambda slot: f"(?P<{slot[1]}>{_NUMBER})", pattern)) for pattern in patterns
+    )
 
 
-def is_window(text: str) -> bool:
-    """Whether the text is unambiguously about the window."""
-    return _WINDOW.search(text) is not None
-
-
-def is_likely_window(text: str) -> bool:
-    return _LIKELY_WINDOW.search(text) is not None
-
-
-def is_output_only(text: str) -> bool:
-    return _OUTPUT_ONLY.search(text) is not None
-
-
-def is_images(text: str) -> bool:
-    return _IMAGES.search(text) is not None
-
-
-def is_bytes(text: str) -> bool:
-    return _BYTES.search(text) is not None
+_SEPARATOR = r"(?: (?:for|of) (?:this|the) model)?(?: (?:is|of|only|limit|to))*(?: ?[:=])? ?\(?"
+# The limits are context (prompt and reply together) and input (the prompt alone). The counted numbers are
+# total, prompt and output, and about for a rough number or a lower bound.
+TOKEN_FORMS = _forms(
+    r"context limit: <prompt> \+ <output> > <context>",  # Anthropic
+    rf"\bcontext ?(?:length|window|size|limit){_SEPARATOR}<context>",
+    r"<context>(?: tokens?)? max(?:imum)? context\b",  # Mistral
+    r"model token limit:? <context>",  # Moonshot
+    r"inputs? tokens \+ max new tokens must be <= <context>",  # Text Generation Inference
+    r"max(?:imum)? model len(?:gth)?(?: (?:of|is))?(?: ?[:=])? ?\(?<context>",  # vLLM
+    r"too long and exceeds limit of <context>",  # vLLM
+    r"\bn ctx(?: ?[:=])? ?<context>",  # llama.cpp, as a field
+    r"prompt is too long: <prompt> tokens > <context> max",  # Anthropic
+    r"max(?:imum)? number of (?:input )?tokens(?: allowed)?(?: is)? ?[(:]?<input>",  # Google
+    r"input token count is <prompt> but (?:the )?model only supports up to <input>",  # Vertex
+    r"max(?:imum)? (?:allowed )?(?:prompt|input) (?:length|tokens)(?: (?:of|is))?(?: ?[:=])? ?\(?<input>",
+    r"range of input length should be \[ ?\d{1,6} ?, ?<input> ?\]",  # Alibaba
+    r"token count (?:of )?<prompt> (?:exceeds the limit of|cannot exceed) <input>",  # Copilot
+    r"input tokens, limit is <input>",  # Vercel
+    r"configured limit of <input>",  # OpenAI, GPT-5
+    r"inputs must have less than <input> tokens",  # Text Generation Inference
+    r"cannot exceed <input>(?: tokens)? - received <prompt>",  # Cohere
+    r"limit for this model is <input> tokens",  # Cohere
+    r"exceeds (?:the )?max(?:imum)? (?:allowed )?length(?: of)? ?\(?<input>",  # SGLang, Volcano Engine
+    r"max size: <input> tokens",  # GitHub Models
+    r"requested (?:a total of )?<total> tokens",
+    r"requested (?:about|approximately|around|~) ?<about> tokens",
+    r"total of at least <about> tokens",
+    r"total of <total> tokens",
+    r"\(requested:? <total>\)",
+    r"requested tokens \(<total>\)",  # llama-cpp-python
+    r"maximum output tokens \(<total>\)",  # Cloudflare
+    r"resulted in <prompt> tokens",
+    r"<prompt> in (?:your|the) prompt",
+    r"\(<prompt> input \+ <output> output\)",
+    r"(?:request|prompt) (?:contains|has) <prompt> (?:input )?tokens",
+    r"prompt contains at least <about> (?:input )?tokens",
+    r"(?:input|prompt|request) \((?:length )?<prompt>(?: tokens)?\)",
+    r"input (?:length|token count)(?: is|:)? \(?<prompt>(?: tokens)?\)?(?: exceeds|[.,;\n]|$)",
+    r"(?:prompt|input) (?:is )?too long: <prompt>",
+    r"given: <prompt>(?: inputs? tokens and <output> max new tokens)?",
+    r"\bn prompt tokens(?: ?[:=])? ?<prompt>",
+    r"<prompt> tokens from the input messages",
+    r"<output> (?:tokens )?(?:in|for) the completion",
+    r"requested <output> output tokens",
+    r"max (?:completion )?tokens is too large: <output>",
+)
+IMAGE_FORMS = _forms(
+    r"at most <images> image",
+    r"up to <images> image",
+    r"too many images.{0,60}> ?<images>",
+    r"images.{0,60}max(?:imum)?(?: (?:is|of|allowed))*:? ?<images>\b(?! ?(?:px|pixels|[km]i?b|bytes))",
+    r"max(?:imum)?(?: number)?(?: of)? images(?: allowed)?(?: is)?:? ?<images>",
+)
+FEWER_IMAGES = re.compile(r"fewer than (\d{1,6}) images")
+_SIZE = r"(?P<size>\d{1,14}(?:\.\d{1,6})?) ?(?P<unit>[kmg]i?b|bytes?)?\b"
+BYTE_FORMS = tuple(
+    re.compile(pattern + _SIZE)
+    for pattern in (
+        r"\b(?:max|maximum|limit|at most|up to)\b[^\d.]{0,60}",
+        r"\b(?:exceeds|exceeded|than)\b[^\d.]{0,60}",
+    )
+)

@@ -1,15 +1,18 @@
-"""Values of an estimate: how many tokens upstream will count, from past usage and raw sizes.
+"""Sizes of a request: what is estimated and known of them, fixed figures for what is no text, and bytes and
+pictures where they are scarcer than tokens.
 
 Knows no tokenizer: the caller passes raw sizes. `calibrated_sizes` has the estimate itself.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
 
+from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
 from gateway.core.history.view import Size, View
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Estimator
 
 # What one message costs beyond its text in the most wasteful chat template that we know.
@@ -31,6 +34,26 @@ UNCALIBRATED_MARGIN = 0.7
 CALIBRATED_MARGIN = 0.25
 # How far off the sum of the messages may be, once usage has shown their sizes.
 STEPS_MARGIN = 0.05
+# So many that one large tool output hardly changes the average.
+_NEWEST_TURNS: Final = 24
+# Fewer turns say little about an average, so those that are missing count as empty.
+_FEWEST_TURNS: Final = 6
+# Bytes and pictures are ignored below this share of their limit.
+_NEAR_SHARE: Final = 0.5
+# Stands for an unknown window; any number works, because only shares of it are used.
+_STAND_IN_WINDOW_TOKENS: Final = 1_000_000
+# Providers count pixels, seconds and pages, which the gateway does not decode; base64 never counts as text.
+# The usage of the next response shows the true cost (`calibrated_sizes`).
+Attachment = Literal["image", "audio", "file"]
+
+ATTACHMENT_TOKENS: Final[dict[Attachment, int]] = {
+    # OpenAI counts 765 for a square in high detail, Anthropic 1,365 for a screenshot of 1280 x 800.
+    "image": 1_000,
+    # One minute: OpenAI counts 10 tokens per second, Gemini 32.
+    "audio": 1_200,
+    # Three pages: Anthropic states 1,500 to 3,000 tokens for a page of a PDF, text and picture together.
+    "file": 6_000,
+}
 
 
 class Meter(NamedTuple):
@@ -132,3 +155,76 @@ def _find_median(ratios: Sequence[float], before: float) -> float:
 def is_plausible_ratio(ratio: float) -> bool:
     """Whether a tokenizer could differ this much from ours."""
     return _SMALLEST_RATIO <= ratio <= _LARGEST_RATIO
+
+
+def average_turn(conversation: Conversation, tokens: Sequence[float]) -> float:
+    """The mean of the newest 24 turns after the opening, 0 without any. tokens: of each message."""
+    messages = conversation.messages
+    total, turns = 0.0, 0
+    for position in range(len(messages) - 1, conversation.opening_end - 1, -1):
+        total += tokens[position]
+        if messages[position].role == "assistant" != (messages[position - 1].role if position else ""):
+            turns += 1
+            if turns == _NEWEST_TURNS:
+                break
+    return total / max(turns, _FEWEST_TURNS)
+
+
+# Scaled sizes are exact, so there is nothing to calibrate.
+_EXACT: Final = Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The size of one request apart from its tokens. What is not in messages is leading block and tools."""
+
+    body_bytes: int
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRequest:
+    sizes: Sizes
+    known: Known
+    limits: Limits
+
+
+def is_near_limit(limits: Limits, payload: Payload) -> bool:
+    """Whether bytes or pictures could matter. Pictures are not counted: one message may have many."""
+    if _is_large(limits, payload):
+        return True
+    return bool(limits.images) and any(message.has_media for message in payload.messages)
+
+
+def with_payload(request: MeasuredRequest, payload: Payload) -> MeasuredRequest:
+    """The request in sizes that include bytes and pictures; the same object if neither is near its limit.
+
+    Near such a limit a message counts for its share of the scarcest limit, expressed in tokens of the window.
+    Then thresholds, cuts and marks work as usual.
+    """
+    sizes, limits = request.sizes, request.limits
+    pictures = sum(size.media for size in sizes.messages)
+    has_many_pictures = limits.images and pictures > _NEAR_SHARE * limits.images
+    if not _is_large(limits, payload) and not has_many_pictures:
+        return request
+    window = limits.context or limits.input or _STAND_IN_WINDOW_TOKENS
+    per_byte = window / limits.body_bytes if limits.body_bytes else 0.0
+    per_picture = window / limits.images if limits.images else 0.0
+    ratio = request.known.calibration.ratio
+    messages = [
+        _scale_message(size, message.size_bytes * per_byte, size.media * per_picture, ratio)
+        for size, message in zip(sizes.messages, payload.messages, strict=True)
+    ]
+    other_bytes = payload.body_bytes - sum(message.size_bytes for message in payload.messages)
+    environment = int(max(sizes.environment * ratio, other_bytes * per_byte))
+    scaled = Sizes(messages=messages, environment=environment)
+    return MeasuredRequest(scaled, _EXACT, replace(limits, context=window))
+
+
+def _is_large(limits: Limits, payload: Payload) -> bool:
+    return limits.body_bytes is not None and 0 < _NEAR_SHARE * limits.body_bytes < payload.body_bytes
+
+
+def _scale_message(size: Size, by_bytes: float, by_pictures: float, ratio: float) -> Size:
+    tokens = int(max(size.tokens * ratio, by_bytes, by_pictures))
+    return Size(tokens, size.chars, size.media, size.kept * tokens // max(size.tokens, 1))

@@ -1,4 +1,4 @@
-"""A YAML file as plain values, with the line of each key and with its references replaced.
+"""A settings file as plain values, with the line of each key and with its references replaced.
 
 Does not know what the keys mean. Only plain YAML is accepted: no tags, objects, aliases or duplicate keys.
 Texts may hold `${VAR}`, `${VAR:-default}` and `${file:PATH}`; `$${` stands for a literal `${`. Any other
@@ -7,7 +7,7 @@ references again.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from gateway.settings.errors import Problem, SettingsError
+from gateway.core.errors import GatewayError
 
 Location = tuple[str | int, ...]
 
@@ -33,10 +33,24 @@ _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<fallback>:-(?P<defa
 _FLOW_HINT = " (inside { } or [ ], a value with ${…} needs quotes)"
 
 
-class Interpolated(str):
-    """A text that held references. Its type is decided by the key that it is for (`section`)."""
+@dataclass(frozen=True)
+class Problem:
+    """Of the settings, worded for the person who wrote them. Never shows a value: it may be a secret."""
 
-    __slots__ = ()
+    # "FILE:LINE", a command-line option or an environment variable.
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+class SettingsError(GatewayError):
+    """The settings cannot be used; the message has one line for each problem."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 class InterpolationError(ValueError):
@@ -48,6 +62,8 @@ class Document:
     values: dict[str, object]
     # "FILE:LINE" by the location of a key; the empty location stands for the whole file.
     origins: dict[Location, str]
+    # Where a text held references: its key decides what type it has (`validate`).
+    replaced: frozenset[Location] = frozenset()
 
     def find_origin(self, location: Location) -> str:
         """The place of the key, or of the nearest section around it."""
@@ -56,11 +72,19 @@ class Document:
                 return self.origins[location[:end]]
         return "settings"
 
+    def find_value(self, location: Location) -> object:
+        """None if there is none."""
+        found: object = self.values
+        for step in location:
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
+
     def with_value(self, location: tuple[str, ...], value: object, origin: str) -> "Document":
         """The document with the value at `location`; missing parent sections are added."""
         origins = {at: where for at, where in self.origins.items() if at[: len(location)] != location}
         origins[location] = origin
-        return Document(_with_entry(self.values, location, value), origins)
+        replaced = frozenset(at for at in self.replaced if at[: len(location)] != location)
+        return Document(_with_entry(self.values, location, value), origins, replaced)
 
 
 def _with_entry(values: object, location: tuple[str, ...], value: object) -> dict[str, object]:
@@ -114,7 +138,7 @@ def load_document(source: Path | SettingsFile, env: Mapping[str, str]) -> Docume
     if parser.problems:
         raise SettingsError(parser.problems)
     parser.origins[()] = str(path)
-    return Document(values if isinstance(values, dict) else {}, parser.origins)
+    return Document(values if isinstance(values, dict) else {}, parser.origins, frozenset(parser.replaced))
 
 
 def list_files(path: Path) -> tuple[Path, ...]:
@@ -170,6 +194,7 @@ class _Parser:
     env: Mapping[str, str]
     references: Mapping[str, str]
     origins: dict[Location, str] = field(default_factory=dict)
+    replaced: set[Location] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 
     def add_problem(self, line: int, text: str) -> None:
@@ -182,7 +207,7 @@ class _Parser:
         if isinstance(node, SequenceNode) and node.tag == f"{_TAG}seq":
             return [self.parse_value(child, (*at, index)) for index, child in enumerate(node.value)]
         if isinstance(node, ScalarNode):
-            return self._parse_scalar(node)
+            return self._parse_scalar(node, at)
         self.add_problem(_line(node), "YAML tags are not supported")
         return None
 
@@ -210,9 +235,9 @@ class _Parser:
             return None
         return str(node.value)
 
-    def _parse_scalar(self, node: ScalarNode) -> object:
+    def _parse_scalar(self, node: ScalarNode, at: Location) -> object:
         if node.tag in _TEXT_SCALARS:
-            return self._parse_text(node)
+            return self._parse_text(node, at)
         if node.tag not in _TYPED_SCALARS:
             self.add_problem(_line(node), "YAML tags are not supported")
             return None
@@ -222,7 +247,9 @@ class _Parser:
             self.add_problem(_line(node), "not a valid number")
             return None
 
-    def _parse_text(self, node: ScalarNode) -> str | None:
+    def _parse_text(self, node: ScalarNode, at: Location) -> str | None:
+        if "${" in node.value:
+            self.replaced.add(at)
         try:
             return apply_interpolation(node.value, self.env, self.path.parent, self.references)
         except InterpolationError as error:
@@ -237,13 +264,11 @@ def _line(node: Node) -> int:
 def apply_interpolation(
     text: str, env: Mapping[str, str], folder: Path, read: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """The text itself if it has no reference, else an `Interpolated`. Raises InterpolationError.
+    """Paths are relative to `folder`. read: texts of files that were read already.
 
-    Paths are relative to `folder`. read: texts of files that were read already.
+    Raises InterpolationError.
     """
-    if "${" not in text:
-        return text
-    return Interpolated(_REFERENCE.sub(lambda found: _replacement(found, env, folder, read), text))
+    return _REFERENCE.sub(lambda found: _replacement(found, env, folder, read), text)
 
 
 def _replacement(found: re.Match[str], env: Mapping[str, str], folder: Path, read: Mapping[str, str]) -> str:

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from gateway.core.policy import Policy
-from gateway.settings.crosscheck import is_loopback
-from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
+from gateway.settings.checks import is_loopback
 from gateway.settings.load import BUILT_IN_UPSTREAMS
-from gateway.settings.upstream_schema import WIRE_FORMATS
+from gateway.settings.schema import WIRE_FORMATS, Settings, TenantSettings, UpstreamSettings
 from gateway.store.redis_address import is_redis, parse_address
 
 
@@ -118,12 +117,14 @@ def _describe_routes(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _describe_policy(policy: Policy) -> str:
-    switched_off = [name for name, on in (("auto", policy.auto), ("prune", policy.prune)) if not on]
+    switched_off = [
+        name for name, on in (("auto", policy.compaction.auto), ("prune", policy.compaction.prune)) if not on
+    ]
     switches = [*(f"{name} off" for name in switched_off), *(["commands on"] if policy.commands else [])]
     # Without automatic compaction it decides nothing.
-    economy = [f"economy {policy.economy:g}"] if policy.auto and policy.economy else []
+    economy = [f"economy {policy.economy:g}"] if policy.compaction.auto and policy.economy else []
     recall = [f"recall {policy.recall}"] if policy.recall != "off" else []
-    return ", ".join([f"preset {policy.name}", *switches, *economy, *recall])
+    return ", ".join([f"preset {policy.preset}", *switches, *economy, *recall])
 
 
 def show_store(url: str) -> str:

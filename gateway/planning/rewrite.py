@@ -1,0 +1,224 @@
+"""What leaves for the provider: a plan turned into the bytes of a body, and what the gateway adds to it.
+
+Knows how bodies are made, not why: plans come from `core.compaction`.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
+from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.view import View
+from gateway.http.client import UpstreamCall
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
+from gateway.wire.edits import (
+    Edit,
+    apply_edits,
+    make_output_edit,
+    make_recall_edits,
+    make_usage_edit,
+    make_view_edits,
+)
+from gateway.wire.format import Format
+
+_RENDERED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
+_REFUSERS_BYTES: Final = 1 << 18
+_REFUSER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 120
+# Rendering so much takes a few milliseconds.
+_INLINE_BYTES: Final = 256 * 1024
+# A small message costs as much as one of this size.
+_LEAST_BYTES: Final = 1_000
+
+# Identifies a shortened message, or the messages of a pivot.
+RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, int, str, str | None]
+
+
+class Rewriter:
+    """Carries out a plan on a body: collects the edits and applies them all at once.
+
+    Rendered messages are kept, so that a shortened message is parsed once in its life. May be used from
+    several threads.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
+        self._lock = Lock()
+
+    def clear(self) -> None:
+        """What was rendered is rendered again."""
+        with self._lock:
+            self._rendered.clear()
+
+    def rewrite(self, turn: Turn, plan: Plan, more: Sequence[Edit] = ()) -> bytes:
+        """The received body itself if nothing of it changes. more: edits beside those of the plan, which come
+        last where they meet.
+        """
+        return apply_edits(turn.received.body.data, [*self._make_edits(turn, plan), *more])
+
+    def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
+        """A part of the array as received and as this plan sends it."""
+        view = plan.view
+        placeholders = _find_placeholders(plan)
+
+        def render(position: int) -> bytes:
+            mark = view.marks.get(position) or _find_opening_mark(view, position)
+            return self._render_message(turn, mark, placeholders.get(position, ""))
+
+        source = ArraySource(
+            body=turn.received.body,
+            conversation=turn.received.conversation,
+            view=view,
+            render_shortened=render,
+            render_summary=partial(self._render_pivot, turn.received.format),
+            recalled={recall.position: recall.text.encode() for recall in plan.recalls},
+        )
+        return make_arrays(source, window)
+
+    def _make_edits(self, turn: Turn, plan: Plan) -> list[Edit]:
+        body, conversation = turn.received.body, turn.received.conversation
+        edits: list[Edit] = []
+        if plan.changes_prefix:
+            view = plan.view
+            render_pivot = partial(self._render_pivot, turn.received.format)
+            rendered = self._render_shortened(turn, view, plan)
+            edits = make_view_edits(body, conversation, view, rendered, render_pivot)
+            edits += make_recall_edits(body, conversation, plan.recalls)
+        if plan.output is not None:
+            edits.append(make_output_edit(body, plan.output))
+        return edits
+
+    def _render_shortened(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
+        """The messages that are sent shortened, by position."""
+        pivot = view.pivot
+        if not view.marks and (pivot is None or pivot.opening_chars is None):
+            return {}
+        placeholders = _find_placeholders(plan)
+        rendered = {
+            position: self._render_message(turn, mark, placeholders[position])
+            for position, mark in view.marks.items()
+        }
+        if pivot is not None and pivot.opening_chars is not None:
+            # A pivot of an earlier version. A mark is newer: the opening was refused behind it.
+            for position in range(pivot.opening_end):
+                if position not in rendered:
+                    rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
+        return rendered
+
+    def _render_pivot(self, wire_format: Format, pivot: Pivot, next_role: str) -> bytes:
+        key = (pivot.key, pivot.created_seconds, pivot.version, next_role, pivot.question)
+        return self._find_or_render(key, lambda: wire_format.render_summary(pivot, next_role))
+
+    def _render_message(self, turn: Turn, mark: Mark, placeholder: str) -> bytes:
+        message = turn.received.conversation.messages[mark.position]
+        key = (message.key, mark.keep_chars, placeholder)
+        received = turn.received
+        return self._find_or_render(
+            key, lambda: received.format.render_marked(received.raw(mark.position), mark, placeholder)
+        )
+
+    def _find_or_render(self, key: RenderedKey, render: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            found = self._rendered.get(key)
+        if found is None:
+            found = render()
+            with self._lock:
+                self._rendered.put(key, found, len(found) + _RENDERED_WEIGHT_BYTES)
+        return found
+
+
+class CallMaker:
+    """Makes the call of a turn, with `include_usage` where the gateway needs it and the client did not ask.
+
+    Plans that shorten much of a history are carried out in a thread: a prune batch may mark ten thousand tool
+    results, and each is parsed and rendered.
+    """
+
+    def __init__(self, rewriter: Rewriter, lanes: Lanes) -> None:
+        self._rewriter = rewriter
+        self._lanes = lanes
+        # Models at an upstream that have refused to be asked for usage.
+        self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
+
+    def adds_usage(self, turn: Turn) -> bool:
+        """Whether the call asks for usage beside what the client asks for."""
+        return _wants_usage(turn) and (turn.upstream.name, turn.model) not in self._refusers
+
+    def note_refused_usage(self, turn: Turn) -> None:
+        weight = _REFUSER_WEIGHT_BYTES + weigh_texts(turn.model)
+        self._refusers.put((turn.upstream.name, turn.model), True, weight)
+
+    async def make(self, turn: Turn, plan: Plan, *, adds_usage: bool) -> UpstreamCall:
+        if not adds_usage:
+            call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
+            if _passes_as_received(turn, plan):
+                return call
+            return call.with_body(await self.rewrite(turn, plan))
+        # The response is edited as it comes.
+        head = turn.upstream_head.without_encoding.asking_for_identity
+        return UpstreamCall(turn.upstream, head, await self.make_body(turn, plan, adds_usage=adds_usage))
+
+    async def make_body(self, turn: Turn, plan: Plan, *, adds_usage: bool) -> bytes:
+        """Without a content encoding."""
+        return await self.rewrite(turn, plan, (make_usage_edit(turn.received.body),) if adds_usage else ())
+
+    async def rewrite(self, turn: Turn, plan: Plan, more: Sequence[Edit] = ()) -> bytes:
+        """See Rewriter."""
+        size_bytes = _weigh(turn, plan)
+        if size_bytes < _INLINE_BYTES:
+            return self._rewriter.rewrite(turn, plan, more)
+        return await self._lanes.run(turn.owner, size_bytes, self._rewriter.rewrite, turn, plan, more)
+
+    async def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
+        """See Rewriter. Always in a thread: for operators, who wait for what clients need first."""
+        return await self._lanes.run(turn.owner, window.max_bytes, self._rewriter.show, turn, plan, window)
+
+    def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
+        """The memory for the bodies that are made of the received one, which is often sent as it is."""
+        copies = (not _passes_as_received(turn, plan)) + self.adds_usage(turn)
+        return copies * len(turn.received.body.data)
+
+    async def count_bytes(self, turn: Turn, plan: Plan) -> int:
+        """Bytes of the body that a plan makes."""
+        return len(await self.rewrite(turn, plan))
+
+
+def _find_placeholders(plan: Plan) -> dict[int, str]:
+    """By position."""
+    return {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
+
+
+def _find_opening_mark(view: View, position: int) -> Mark:
+    return Mark(position, view.pivot.opening_chars if view.pivot is not None else None)
+
+
+def _weigh(turn: Turn, plan: Plan) -> int:
+    """What is rendered at most; shortened messages of earlier requests are usually kept."""
+    if plan.pivot is None and not plan.batches:
+        return 0
+    messages = turn.received.conversation.messages
+    positions = [mark.position for batch in plan.batches for mark in batch.marks]
+    if plan.pivot is not None and plan.pivot.opening_chars is not None:
+        positions += range(plan.pivot.opening_end)
+    return sum(messages[position].size_bytes + _LEAST_BYTES for position in positions)
+
+
+def _wants_usage(turn: Turn) -> bool:
+    """True for a stream whose client did not ask."""
+    envelope = turn.received.body.envelope
+    return envelope.is_streaming and not envelope.wants_usage and turn.upstream.include_usage
+
+
+def _passes_as_received(turn: Turn, plan: Plan) -> bool:
+    """Whether the upstream holds exactly the history that would be sent: it holds what was sent before the
+    response that the request names, and nothing of a request that names none.
+    """
+    held = turn.received.held
+    if held == UNCHANGED or plan.output is not None:
+        return not plan.changes_body
+    return fingerprint_plan(plan) == held
