@@ -35,7 +35,7 @@ _SCHEDULED: Final = "Compactor.start"
 _SETTLE_SECONDS: Final = 0.05
 _CONVERSATIONS: Final = 5
 _TURNS: Final = 30
-# A usual turn: its body does not pass a power of two, at which the recognizer files it anew.
+# A usual turn: its body does not pass a power of two, at which its branch gets another place.
 _PASSED_TURN: Final = 5
 _SETTINGS: Final = """
 store: "memory:"

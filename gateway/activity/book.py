@@ -250,7 +250,7 @@ class ActivityBook:
             return False
         maker = self._entries.peek(pivot.conversation) or entry
         notes = maker.activity.summaries
-        place = next((place for place, note in enumerate(notes) if note.key == pivot.first_key), None)
+        place = next((place for place, note in enumerate(notes) if note.key == pivot.key), None)
         if place is None or not notes[place].is_unused:
             return False
         maker.activity.summaries = [*notes]

@@ -12,7 +12,7 @@ from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE, read_query
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
-from gateway.conversations.registry import NewestRequest
+from gateway.conversations.branches import NewestRequest
 from gateway.core.errors import Overloaded, RequestRefused
 from gateway.wire.arrays import CountedArrays, count_messages
 
@@ -30,7 +30,7 @@ class ArrayPage:
         known = self._sources.find(request)
         self._sources.texts.check(known)
         query = read_query(request, MessagesQuery)
-        newest = self._sources.registry.find_newest(known.id)
+        newest = self._sources.branches.find_newest(known.id)
         if newest is None:
             raise AdminRefusal(409, NOT_IN_MEMORY)
         try:

@@ -41,11 +41,11 @@ class ExportPage:
     async def export(self, request: web.Request) -> web.StreamResponse:
         known = self._sources.find(request)
         self._sources.texts.check(known)
-        if self._sources.registry.find_newest(known.id) is None:
+        if self._sources.branches.find_newest(known.id) is None:
             raise AdminRefusal(409, NOT_IN_MEMORY)
         requests, summaries = await self._list_requests(request), await self._list_summaries(request)
         # Looked up last: while the rest was loaded, it may have had to make room.
-        newest = self._sources.registry.find_newest(known.id)
+        newest = self._sources.branches.find_newest(known.id)
         if newest is None:
             raise AdminRefusal(409, NOT_IN_MEMORY)
         log_view(request, known.id, "export")

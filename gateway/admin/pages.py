@@ -40,7 +40,7 @@ from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import TextAccess
 from gateway.admin.totals import make_totals
 from gateway.compaction.manual import ManualCompaction
-from gateway.conversations.registry import Registry
+from gateway.conversations.branches import Branches
 from gateway.core.history.head import Head
 from gateway.originals.archive import OriginalsArchive
 from gateway.originals.search import OriginalsSearch
@@ -70,7 +70,7 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     events: EventPage
     activity: ActivityBook
-    registry: Registry
+    branches: Branches
     texts: TextAccess
     find_manual: Callable[[], ManualCompaction]
     compaction_log: CompactionLogWriter
@@ -87,7 +87,7 @@ class AdminPages:
     def __init__(self, sources: PageSources) -> None:
         self._sources = sources
         self._book = sources.activity
-        self._registry = sources.registry
+        self._branches = sources.branches
         self._history = HistoryPages(
             sources.activity, sources.compaction_log, sources.originals, sources.texts
         )
@@ -150,7 +150,7 @@ class AdminPages:
 
     async def _show_conversation(self, request: web.Request) -> ConversationPage:
         known = self._find(request)
-        newest = self._registry.find_newest(known.id)
+        newest = self._branches.find_newest(known.id)
         head = newest.head if newest is not None else None
         titles = await self._sessions.load_titles([known])
         row = msgspec.structs.replace(make_row(known), title=titles.get(known.id))
@@ -175,21 +175,21 @@ class AdminPages:
         head = await self._find_head(request)
         body = await read_body(request, CompactBody)
         instructions = (body.instructions or "").strip()
-        turn = self._registry.find_turn(head.conversation)
+        newest = self._branches.find_newest(head.conversation)
         manual = self._sources.find_manual()
-        if turn is None:
+        if newest is None:
             manual.schedule(head, instructions)
-        elif not manual.compact(turn, instructions):
+        elif not manual.compact(newest.turn, instructions):
             raise AdminRefusal(409, "a manual compaction is already in progress")
         return CompactionBegun(
-            id=head.conversation, begins="now" if turn is not None else "at the next request"
+            id=head.conversation, begins="now" if newest is not None else "at the next request"
         )
 
     async def _find_head(self, request: web.Request) -> Head:
         """That of the newest request. Before the first one since the start only the store has it."""
-        record = self._registry.find(request.match_info["id"])
-        if record is not None:
-            return record.head
+        newest = self._branches.find_head(request.match_info["id"])
+        if newest is not None:
+            return newest
         known = self._find(request)
         try:
             head = await self._sources.find_head(make_tag(known.owner), known.id)

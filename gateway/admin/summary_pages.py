@@ -85,10 +85,10 @@ class SummaryPages:
 
     def _find_turn(self, known: ConversationActivity) -> Turn:
         """Raises AdminRefusal (409)."""
-        turn = self._sources.registry.find_turn(known.id)
-        if turn is None:
+        newest = self._sources.branches.find_newest(known.id)
+        if newest is None:
             raise AdminRefusal(409, NOT_IN_MEMORY)
-        return turn
+        return newest.turn
 
     async def _answer(
         self, request: web.Request, known: ConversationActivity, outcome: Pivot | EditRefused

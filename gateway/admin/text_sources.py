@@ -12,7 +12,7 @@ from gateway.activity.record import ConversationActivity
 from gateway.admin.history_pages import unknown_conversation
 from gateway.admin.texts import TextAccess
 from gateway.compaction.summary_editor import SummaryEditor
-from gateway.conversations.registry import NewestRequest, Registry
+from gateway.conversations.branches import Branches, NewestRequest
 from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.sessions.diffs import DiffStore
@@ -34,7 +34,7 @@ class TextSources(msgspec.Struct, frozen=True, kw_only=True):
     """find_editor, find_arrays: by the settings that hold now."""
 
     activity: ActivityBook
-    registry: Registry
+    branches: Branches
     texts: TextAccess
     compaction_log: CompactionLogWriter
     sessions: SessionKeeper

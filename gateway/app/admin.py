@@ -50,7 +50,7 @@ def _make_sources(
         metrics=process.metrics,
         events=events,
         activity=process.activity,
-        registry=process.registry,
+        branches=process.branches,
         texts=texts,
         find_manual=lambda: find_serving().manual,
         compaction_log=process.log_writer,
@@ -60,7 +60,7 @@ def _make_sources(
         purge=process.purge.run,
         words=TextSources(
             activity=process.activity,
-            registry=process.registry,
+            branches=process.branches,
             texts=texts,
             compaction_log=process.log_writer,
             sessions=process.sessions,

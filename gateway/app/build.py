@@ -100,8 +100,8 @@ class Serving:
             calls=self._maker,
             relay=self._relay,
             compactor=self._compactor,
-            registry=process.registry,
-            time=process.registry.time,
+            branches=process.branches,
+            time=process.branches.time,
             learner=self._learner,
             reporter=process.reporter,
         )

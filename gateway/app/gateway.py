@@ -169,7 +169,7 @@ class Gateway:
     def _use(self, settings: Settings) -> None:
         """Requests that begin from now on are served by these settings."""
         # Turns hold upstreams, credentials and policies of the settings before.
-        self.process.registry.forget_turns()
+        self.process.branches.forget_turns()
         self.serving = Serving(settings, self.process, self.serving)
         self.process.activity.use_prices(self.serving.prices.find)
 

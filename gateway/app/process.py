@@ -16,8 +16,7 @@ from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
 from gateway.compaction.running import RunningCompactions
 from gateway.conversations.body_reader import BodyReader
-from gateway.conversations.recognizer import Recognizer
-from gateway.conversations.registry import Registry
+from gateway.conversations.branches import Branches
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.hooks import Plugin, load_plugins
 from gateway.http.client import Client
@@ -111,7 +110,6 @@ class Process:
         self.feed = ActivityFeed(self.bus, partial(take_rows, self.activity), periods.feed)
         self.reporter = Reporter(self.metrics, self.bus, self.log_writer, self.archive, self.activity)
         self.reporter.use_sessions(self.sessions)
-        self.registry = Registry(cache.bodies_bytes, cache.bodies)
         self.table, self.price_table = ModelTable.load(), load_price_table()
         self.running = RunningCompactions(Slots(bounds.summaries, bounds.summaries_per_tenant))
         # Questions to upstreams about themselves, which no request waits for.
@@ -132,11 +130,11 @@ class Process:
     def _make_readers(self, settings: Settings) -> None:
         """How bodies are read, counted and rewritten: with caches of what was seen before."""
         cache, bounds = settings.cache, _make_body_bounds(settings)
+        self.branches = Branches(self.state.memory, cache.bodies_bytes, cache.bodies, bounds)
         self.tokenizer = Tokenizer()
         self.sizer = Sizer(make_counters(self.tokenizer), _SIZES_BYTES, self.lanes, self.tokenizer)
-        recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, bounds)
-        stored = StoredResponses(recognizer, self.named, cache.named_bytes, settings.listen.max_body_bytes)
-        self.reader = BodyReader(recognizer, stored, self.lanes)
+        stored = StoredResponses(self.branches, self.named, cache.named_bytes, settings.listen.max_body_bytes)
+        self.reader = BodyReader(self.branches, stored, self.lanes)
         self.names = NameGuard(self.state.owned_names, self.lanes, bounds)
         self.rewriter = Rewriter(cache.facts_bytes)
 
@@ -145,7 +143,6 @@ class Process:
         self.running.cancel(tag)
         self.search.forget(tag)
         self.archive.forget(tag)
-        self.registry.forget(tag)
         self.activity.forget(tag)
         self.sessions.forget(tag)
         self._forget_bodies()
@@ -156,7 +153,6 @@ class Process:
         known = self.activity.find(conversation_id)
         if known is not None and make_tag(known.owner) == tag:
             self.activity.forget_conversation(known.owner, conversation_id)
-        self.registry.forget_conversation(conversation_id)
         self.archive.forget(tag, conversation_id)
         self.search.forget_conversation(tag, conversation_id)
         self.sessions.forget_conversation(tag, conversation_id)

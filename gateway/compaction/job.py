@@ -13,7 +13,6 @@ from typing import Final
 from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.running import RunningCompactions
 from gateway.compaction.summarizer import Summarizer
-from gateway.conversations import cleared_results
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
@@ -202,8 +201,6 @@ class CompactionJob:
             return pivot
         except StoreError:
             return NOT_STORED
-        if saved is pivot:
-            await cleared_results.record(self._state, turn, pivot)
         return saved
 
     async def _save_unless_edited(

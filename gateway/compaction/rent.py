@@ -29,7 +29,7 @@ def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: floa
     before = find_ledger(turn.head, turn.scope)
     if usage is None:
         return note_time(before, now_seconds)
-    pivot = plan.pivot.first_key if plan.pivot is not None else None
+    pivot = plan.pivot.key if plan.pivot is not None else None
     needs_base = before is None or not before.base_tokens or before.pivot != pivot
     answered = AnsweredTurn(
         usage=usage,

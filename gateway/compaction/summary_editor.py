@@ -8,7 +8,7 @@ the next request starts another one. See `state.summary_edits`.
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from gateway.conversations.turn import Turn
@@ -120,20 +120,14 @@ class SummaryEditor:
     async def _hold(
         self, turn: Turn, key: str, based_on: int | None
     ) -> AsyncIterator[tuple[Pivot | EditRefused, Mapping[str, Lease]]]:
-        """The pivot, if it may be edited, and the leases on it and on what it is a copy of."""
-        keys = [key, *self._list_origin(key)]
-        async with self._state.edits.hold(turn.owner, keys) as leases:
+        """The pivot, if it may be edited, and the lease on it."""
+        async with self._state.edits.hold(turn.owner, [key]) as leases:
             pivot = await self._find_in_use(turn, key)
             if isinstance(pivot, Pivot) and based_on not in (None, pivot.version):
                 reason = f"The summary is of version {pivot.version} by now, not {based_on}."
                 yield EditRefused("outdated", reason), leases
             else:
                 yield pivot, leases
-
-    def _list_origin(self, key: str) -> list[str]:
-        """The pivot of which this one is a copy: see `core.history.cleared_results.rekey`."""
-        pivot = self._state.pivots.find(key)
-        return [pivot.origin] if pivot is not None and pivot.origin is not None else []
 
     async def _find_in_use(self, turn: Turn, key: str) -> Pivot | EditRefused:
         """The pivot, if none that covers more is known anywhere."""
@@ -154,15 +148,6 @@ class SummaryEditor:
         self, turn: Turn, leases: Mapping[str, Lease], pivot: Pivot, text: str, measured: _Measured
     ) -> Pivot:
         edited = edit_pivot(pivot, text, measured.added, int(measured.added * measured.ratio), self._clock())
-        if pivot.origin is not None and pivot.origin in leases:
-            # If the client clears more results, the original is what is found again.
-            original = await self._state.pivots.load_again(turn.owner, pivot.origin)
-            if original is not None and original.summary == pivot.summary:
-                await self._store(
-                    leases[pivot.origin],
-                    original,
-                    replace(edited, key=original.key, version=original.version + 1, origin=None),
-                )
         await self._store(leases[pivot.key], pivot, edited)
         self._reporter.note_edit(turn, pivot, edited)
         return edited

@@ -1,23 +1,23 @@
-"""Reads a body as a request: recognizes its conversation, and writes out the responses that it names.
+"""Reads a body as a request, and writes out the responses that it names.
 
 Much new material is read in a thread.
 """
 
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.branches import Branches
+from gateway.conversations.reading import Received
 from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.wire.format import Format
 
 
 class BodyReader:
-    def __init__(self, recognizer: Recognizer, stored: StoredResponses, lanes: Lanes) -> None:
-        self._recognizer = recognizer
+    def __init__(self, branches: Branches, stored: StoredResponses, lanes: Lanes) -> None:
+        self.branches = branches
         self._stored = stored
         self.lanes = lanes
 
     def clear(self) -> None:
-        """Nothing that was read is kept any more."""
-        self._recognizer.clear()
+        """What was named is not kept any more."""
         self._stored.clear()
 
     async def read(
@@ -28,7 +28,7 @@ class BodyReader:
         Also returns the recorder for the response; None if no later request may name it.
         Only some formats let a request name earlier responses instead of repeating them.
         """
-        received = await self._recognizer.recognize_in(self.lanes, owner, wire_format, data)
+        received = await self.branches.read_in(self.lanes, owner, wire_format, data)
         if wire_format.stored_history is None:
             return received, None
         return await self._stored.write_out(received, wire_format.stored_history, upstream, self.lanes)

@@ -8,12 +8,11 @@ from functools import partial
 
 import msgspec
 
-from gateway.bounds.lanes import Lanes
-from gateway.conversations import cleared_results, trimmed_histories
-from gateway.conversations.recognizer import Received
+from gateway.conversations import trimmed_histories
+from gateway.conversations.reading import Received
 from gateway.core.history.conversation import count_replies
+from gateway.core.history.ends import HistoryEnd, HistorySource
 from gateway.core.history.head import Head
-from gateway.core.history.trimmed import HistoryEnd, HistorySource
 from gateway.core.sizing.estimate import Meter
 from gateway.state import State
 from gateway.state.trip import Finding, Trip
@@ -26,7 +25,7 @@ class Subject(msgspec.Struct, frozen=True):
     received: Received
     # Both as in Turn.
     scope: str
-    source: HistorySource | None
+    source: HistorySource
     # What counts its tokens, and the name under which limits of its model are learned: both are asked for
     # together with the rest.
     meter: Meter
@@ -63,14 +62,11 @@ def make_known(received: Received, head: Head | None) -> KnownHistory:
 
 
 class HistorySearch:
-    def __init__(self, state: State, lanes: Lanes) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._lanes = lanes
 
     async def find(self, subject: Subject) -> KnownHistory:
-        """Suspends only if the store has to be asked, or a large body to be searched. What memory has if the
-        store says nothing in time.
-        """
+        """Suspends only if the store has to be asked. What memory has if it says nothing in time."""
         known = self._find_head(subject, subject.received)
         trimmed = self._find_trimmed(subject) if known.lacks_replies else None
         try:
@@ -88,7 +84,7 @@ class HistorySearch:
 
     def _find_trimmed(self, subject: Subject) -> KnownHistory | None:
         """As the continuation of a history in memory of which the client has dropped a part."""
-        received = trimmed_histories.find(self._state, subject.received, subject.source)
+        received = trimmed_histories.find(self._state, subject.received, subject.source, subject.placeholder)
         known = self._find_head(subject, received) if received is not None else None
         return known if known is not None and known.head is not None else None
 
@@ -113,7 +109,6 @@ class HistorySearch:
     ) -> KnownHistory:
         """In the store, and behind what the client has cleared or dropped."""
         state, received = self._state, subject.received
-        split = await cleared_results.split(self._lanes, received, known.head, subject.placeholder)
         trip, ends = self._begin_trip(subject), Finding[HistoryEnd]()
         self._ask(trip, subject, known)
         if trimmed is not None:
@@ -121,7 +116,6 @@ class HistorySearch:
         else:
             keys = trimmed_histories.list_end_keys(state, received, subject.source)
             ends = state.histories.ask(trip, received.owner, keys)
-        hashes = state.result_hashes.ask(trip, split.keys if split is not None else ())
         await trip.run()
         known = self._find_head(subject, received)
         if not known.lacks_replies:
@@ -134,14 +128,7 @@ class HistorySearch:
         if resumed is not None and ends.record is not None:
             self._ask(trip, subject, resumed)
             state.pivots.ask_names(trip, received.owner, ends.record.pivot, ends.record.batches)
-        match = split.match(hashes.record) if split is not None else None
-        if match is not None:
-            state.pivots.ask_pivot(trip, received.owner, match.pivot)
         await self._load_named([each for each in (known, trimmed) if each is not None], trip)
-        if split is not None:
-            head = await cleared_results.find(state, received, subject.scope, split, hashes.record)
-            if head is not None:
-                return make_known(received, head)
         if trimmed is None and resumed is not None:
             trimmed = self._find_head(subject, resumed.received)
             trimmed = trimmed if trimmed.head is not None else None
@@ -152,7 +139,9 @@ class HistorySearch:
         """As the continuation of a stored history. Its head is still to be loaded."""
         if end is None:
             return None
-        received = trimmed_histories.resume(self._state, subject.received, subject.source, end)
+        received = trimmed_histories.resume(
+            self._state, subject.received, subject.source, subject.placeholder, end
+        )
         return make_known(received, None) if received is not None else None
 
     def _begin_trip(self, subject: Subject) -> Trip:

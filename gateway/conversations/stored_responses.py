@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.branches import Branches
+from gateway.conversations.reading import Received
 from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.named_turns import NamedTurn, NamedTurns
@@ -68,11 +69,9 @@ class _Link(msgspec.Struct, frozen=True):
 
 
 class StoredResponses:
-    def __init__(
-        self, recognizer: Recognizer, named: NamedTurns, max_bytes: int, max_body_bytes: int
-    ) -> None:
+    def __init__(self, branches: Branches, named: NamedTurns, max_bytes: int, max_body_bytes: int) -> None:
         """max_bytes: of memory. max_body_bytes: of a request with everything written out that it names."""
-        self._recognizer = recognizer
+        self._branches = branches
         self._named = named
         self._max_body_bytes = max_body_bytes
         part = max_bytes // _PARTS
@@ -105,9 +104,7 @@ class StoredResponses:
             if expanded is None:
                 return received, None
             await self._note_uses(found)
-            received = await self._recognizer.recognize_in(
-                lanes, received.owner, received.format, expanded.data
-            )
+            received = await self._branches.read_in(lanes, received.owner, received.format, expanded.data)
             received = msgspec.structs.replace(received, held=found.held)
             turn = NamedTurn(expanded.previous, expanded.own, earlier=found.earlier)
         if not received.body.envelope.is_kept:

@@ -1,8 +1,8 @@
-"""Finds the conversation of a request whose client has dropped a part of the history.
+"""Finds the conversation of a request whose client has dropped or cleared a part of the history.
 
-Only requests whose history is otherwise unknown are looked at. See `core.history.trimmed` for the proof. A
-part of it is that no other history has ended alike. This process knows that of the requests that it has
-served itself. Where others serve some, too, only the client's name for its session excludes another history.
+Only requests whose history is otherwise unknown are looked at. See `core.history.ends` for the proofs. A part
+of each is that no other history has ended alike. This process knows that of the requests that it has served
+itself. Where others serve some, too, and the client does not name its session, only the complete one counts.
 """
 
 import hashlib
@@ -10,63 +10,73 @@ import logging
 
 from msgspec.structs import replace
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.history.conversation import GONE_WEIGHT_BYTES
-from gateway.core.history.trimmed import HistoryEnd, HistorySource, continue_history, find_end_key, find_ends
+from gateway.core.history.ends import (
+    HistoryEnd,
+    HistorySource,
+    continue_history,
+    find_end_key,
+    find_ends,
+    find_placeholders,
+)
 from gateway.state import State
 
 log = logging.getLogger("gateway.compactor")
 
 
-def make_source(upstream: str, session: str | None, model: str, tools: bytes) -> HistorySource:
-    """session: the client's name for it."""
+def make_source(
+    upstream: str, session: str | None, model: str, tools: bytes, *, is_alone: bool
+) -> HistorySource:
+    """session: the client's name for it. is_alone: no other process serves its requests."""
     # Clients choose some of the names, and a header may hold any bytes.
     texts = [name.encode("utf-8", "surrogatepass") for name in (upstream, session or "", model)]
     digest = hashlib.sha256(b"".join([b"%d:%s" % (len(name), name) for name in (*texts, tools)])).digest()
-    return HistorySource(digest, bool(session))
+    return HistorySource(digest, bool(session), is_proof=session is not None or is_alone)
 
 
 def record(state: State, turn: Turn) -> str | None:
     """Keeps in memory how an answered request ended. Returns the key to save it by, if it is long enough."""
     conversation = turn.received.conversation
-    key = find_end_key(turn.source, conversation) if turn.source is not None else None
+    key = find_end_key(turn.source, conversation)
     if key is not None:
         state.histories.record(turn.owner, turn.conversation_id, key, conversation)
     return key
 
 
-def find(state: State, received: Received, source: HistorySource | None) -> Received | None:
+def find(state: State, received: Received, source: HistorySource, placeholder: str) -> Received | None:
     """The request as the continuation of a history in memory; None if there is none, or no proof.
 
-    source: None if nothing can be proven.
+    placeholder: the policy's own, which a client may put in place of results, too.
     """
     for end, key in _list_ends(state, received, source):
         known = state.histories.find(key)
-        if known is not None and source is not None:
-            return _continue(known, received, end, source)
+        if known is not None:
+            return _continue(known, received, end, source, placeholder)
     return None
 
 
-def list_end_keys(state: State, received: Received, source: HistorySource | None) -> list[str]:
+def list_end_keys(state: State, received: Received, source: HistorySource) -> list[str]:
     """Under which the store may have the history that the request continues, the newest end first."""
     return [key for _, key in _list_ends(state, received, source)]
 
 
 def resume(
-    state: State, received: Received, source: HistorySource | None, known: HistoryEnd
+    state: State, received: Received, source: HistorySource, placeholder: str, known: HistoryEnd
 ) -> Received | None:
-    """The request as the continuation of a history that another process has recorded; None if there is no
-    proof.
-    """
+    """As `find`, but of a history that another process has recorded."""
     end = next((end for end, key in _list_ends(state, received, source) if key == known.key), None)
-    if end is None or source is None:
+    if end is None:
         return None
-    return _continue(state.histories.check(known), received, end, source)
+    return _continue(state.histories.check(known), received, end, source, placeholder)
 
 
-def _continue(known: HistoryEnd, received: Received, end: int, source: HistorySource) -> Received | None:
-    found = continue_history(known, received.conversation, end, is_named=source.is_named)
+def _continue(
+    known: HistoryEnd, received: Received, end: int, source: HistorySource, placeholder: str
+) -> Received | None:
+    placeholders = find_placeholders(placeholder)
+    found = continue_history(known, received.conversation, end, source, placeholders)
     if found is None or found.trim is None:
         return None
     gone = len(found.messages) - len(found.trim.positions)
@@ -75,15 +85,13 @@ def _continue(known: HistoryEnd, received: Received, end: int, source: HistorySo
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 
-def _list_ends(state: State, received: Received, source: HistorySource | None) -> list[tuple[int, str]]:
+def _list_ends(state: State, received: Received, source: HistorySource) -> list[tuple[int, str]]:
     """The newest first, up to the first where a request is known to have ended.
 
     This one continues that, even if its history is not kept any more. At an older place another history may
     have ended.
     """
     conversation, ends = received.conversation, list[tuple[int, str]]()
-    if source is None:
-        return ends
     for end, key in find_ends(conversation.chain[0], source, conversation.messages):
         ends.append((end, key))
         if state.histories.has_seen(key):

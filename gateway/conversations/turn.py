@@ -2,17 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.compaction.situation import RefusedRequest
 from gateway.core.economy import UNCACHED, Rates
+from gateway.core.history.ends import HistorySource
 from gateway.core.history.head import Head, is_comparable
 from gateway.core.history.purpose import Purpose
-from gateway.core.history.trimmed import HistorySource
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
@@ -23,6 +24,9 @@ from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.reading import OnEvent, ResponseDocument
 from gateway.wire.sse import SseEvent
+
+if TYPE_CHECKING:
+    from gateway.conversations.branches import Branch
 
 # From this share of the soft threshold on, something may be decided within a few turns.
 _NEAR = 0.25
@@ -50,8 +54,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates = UNCACHED
     # Fingerprint of everything outside the messages that a prompt's size depends on.
     scope: str
-    # See trimmed_histories.make_source. None if a history could not be proven to be this one's.
-    source: HistorySource | None
+    # See trimmed_histories.make_source.
+    source: HistorySource
     # The nearest known head; its usage counts for this request only if it is also the `own_head`.
     head: Head | None
     # The model has replied in this history without a known head after it, and no pivot stands for a part of
@@ -64,6 +68,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     # The branch that this request belongs to, and the one that this branch left.
     conversation_id: str
     parent_id: str | None
+    # What memory has of that branch; None for a request that only asks for its size.
+    branch: "Branch | None" = None
     # What the request is for, by its words and headers.
     purpose: Purpose = "main"
     # The client's name for its session; a label, never a key.

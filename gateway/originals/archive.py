@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from gateway.bounds.background import WorkQueue
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
@@ -70,8 +70,6 @@ class _Job(msgspec.Struct, frozen=True):
     keep_seconds: float
     may_recall: bool
     weight_bytes: int
-    # What a compaction built on.
-    base: Pivot | None
 
 
 class KeptList(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +158,7 @@ class OriginalsArchive:
         else:
             start = first
         kind: RemovalKind = "digest" if pivot.is_digest else "summary"
-        if self._enqueue(turn, kind, range(start, pivot.covers), cut.base):
+        if self._enqueue(turn, kind, range(start, pivot.covers)):
             now_kept = _KeptRange(pivot.key, pivot.covers, first)
             self._kept.put(turn.conversation_id, now_kept, _KEPT_WEIGHT_BYTES)
 
@@ -168,9 +166,7 @@ class OriginalsArchive:
         """The messages that a batch marks."""
         self._enqueue(turn, "cut" if batch.is_cut else "prune", [mark.position for mark in batch.marks])
 
-    def _enqueue(
-        self, turn: Turn, kind: RemovalKind, positions: Sequence[int], base: Pivot | None = None
-    ) -> bool:
+    def _enqueue(self, turn: Turn, kind: RemovalKind, positions: Sequence[int]) -> bool:
         seconds = find_keep_seconds(turn, self._keep_seconds)
         if seconds is None:
             return False
@@ -184,7 +180,6 @@ class OriginalsArchive:
             seconds,
             turn.policy.recall != "off",
             turn.weight_bytes,
-            base,
         )
         if self._queue.put(job, turn.weight_bytes):
             return True
@@ -300,29 +295,21 @@ def _slices(job: _Job) -> Iterator[list[int]]:
 def _pack_some(job: _Job, finder: OriginFinder, positions: Sequence[int]) -> list[tuple[Original, bytes]]:
     received = job.received
     return [
-        (make_original(received, finder, position, job.base), zlib.compress(received.raw(position)))
+        (make_original(received, finder, position), zlib.compress(received.raw(position)))
         for position in positions
     ]
 
 
-def make_original(
-    received: Received, finder: OriginFinder, position: int, base: Pivot | None = None
-) -> Original:
-    """What a list says of a message. finder: of the same request.
-
-    base: if it is a copy, made when the client cleared old results, what it covers is that of its origin.
-    """
+def make_original(received: Received, finder: OriginFinder, position: int) -> Original:
+    """What a list says of a message. finder: of the same request."""
     raw, conversation = received.raw(position), received.conversation
-    link_before = conversation.find_link(position)
-    if base is not None and base.origin is not None and base.covers == position:
-        link_before = base.origin
     return Original(
         position,
         len(raw),
         fingerprint(received.owner, raw),
         finder.find(position),
         link=conversation.find_link(position + 1),
-        link_before=link_before,
+        link_before=conversation.find_link(position),
     )
 
 

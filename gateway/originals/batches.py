@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.originals.archive import unpack
 from gateway.originals.index_file import IndexedMessage
 from gateway.originals.parts import read_parts

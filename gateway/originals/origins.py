@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.digest.tool_arguments import find_paths, parse_arguments
 from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import list_entries

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway.bounds.memory import MemoryBudget
-from gateway.conversations.registry import NewestRequest
+from gateway.conversations.branches import NewestRequest
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.errors import Overloaded

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from gateway.compaction.manual import ManualCompaction
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import (
     Failed,

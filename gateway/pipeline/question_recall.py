@@ -230,10 +230,10 @@ def _find_scopes(turn: Turn, plan: Plan) -> list[Scope]:
     counts, or what its pivot covers: that is proven, also where old messages were dropped or cleared.
     """
     conversation, pivot = turn.received.conversation, plan.pivot
-    proven = {(pivot.covers, key) for key in (pivot.key, pivot.origin)} if pivot is not None else set()
+    proven = (pivot.covers, pivot.key) if pivot is not None else None
 
     def accepts(position: int, link: str) -> bool:
-        return link == conversation.find_link(position + 1) or (position + 1, link) in proven
+        return link == conversation.find_link(position + 1) or (position + 1, link) == proven
 
     scopes = [Scope(turn.conversation_id, accepts=accepts)]
     if pivot is not None and pivot.conversation and pivot.conversation != turn.conversation_id:

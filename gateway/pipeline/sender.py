@@ -11,7 +11,7 @@ from typing import Final
 from gateway.activity.book import ActivityBook
 from gateway.activity.economics import render_economics
 from gateway.compaction.compactor import Compactor
-from gateway.conversations.registry import Registry, SettingsTime
+from gateway.conversations.branches import Branches, SettingsTime
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan, PlanName
 from gateway.core.compaction.plan_fingerprint import fingerprint_plan
@@ -46,7 +46,7 @@ class Sender:
     calls: CallMaker
     relay: Relay
     compactor: Compactor
-    registry: Registry
+    branches: Branches
     # Of the settings that the sender belongs to.
     time: SettingsTime
     learner: Learner
@@ -117,7 +117,7 @@ class Sender:
         is_usable = usage is not None or reading.is_complete
         if 200 <= outcome.status < 300 and is_usable and not reading.has_error:
             head = self.compactor.record_response(turn, plan, usage)
-            self.registry.record(turn, plan, head, self.time)
+            self.branches.answer(turn, plan, head, self.time)
             self.reporter.note_request(turn, plan, usage)
         if usage is not None and is_window_exceeded(reading.finish_reason):
             self.learner.learn_from_full_window(turn, usage)

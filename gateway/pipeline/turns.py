@@ -8,17 +8,18 @@ import msgspec
 
 from gateway.activity.prices import PriceList
 from gateway.conversations.body_reader import BodyReader
+from gateway.conversations.branches import Branch
 from gateway.conversations.history_search import HistorySearch, KnownHistory, Subject
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.stored_responses import ResponseRecorder
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
 from gateway.core.economy import choose_rates, find_ledger
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation
+from gateway.core.history.ends import HistorySource
 from gateway.core.history.head import Head, fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
-from gateway.core.history.trimmed import HistorySource
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.money import Price
@@ -47,8 +48,6 @@ _THRESHOLDS_BYTES: Final = 1 << 21
 _THRESHOLDS_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 _SETTINGS_BYTES: Final = 1 << 21
 _SETTING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_000
-_BEGUN_BYTES: Final = 1 << 20
-_BEGUN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 150
 _SettingKey = tuple[str | bytes | bool | None, ...]
 
 
@@ -58,7 +57,7 @@ class _Setting(msgspec.Struct, frozen=True):
     policy: Policy
     # Both as in Turn.
     scope: str
-    source: HistorySource | None
+    source: HistorySource
     served: ServedModel
     meter: Meter
     # None if it is not known.
@@ -70,6 +69,8 @@ class _Setting(msgspec.Struct, frozen=True):
 class _Recognized(msgspec.Struct, frozen=True):
     """What is known about a request before its branch is chosen."""
 
+    # As it came, with all its messages.
+    received: Received
     known: KnownHistory
     # Is told about the response, if a later request may name it.
     recorder: ResponseRecorder | None
@@ -78,7 +79,7 @@ class _Recognized(msgspec.Struct, frozen=True):
     purges: int
 
 
-class _Branch(msgspec.Struct, frozen=True):
+class _Chosen(msgspec.Struct, frozen=True):
     """Where a request belongs in its conversation, and what it is for there. Fields as in Turn."""
 
     conversation_id: str
@@ -99,15 +100,14 @@ class TurnBuilder:
     ) -> None:
         self._policies = policies
         self._reader = reader
+        self._branches = reader.branches
         self._limits = limits
         self._discovery = discovery
         self._state = state
         self._prices = prices
-        self._search = HistorySearch(state, reader.lanes)
+        self._search = HistorySearch(state)
         self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
         self._settings: Lru[_SettingKey, _Setting] = Lru(_SETTINGS_BYTES)
-        # By the id of an opening, the chain of the newest request that got this id without a known head.
-        self._begun: Lru[str, bytes] = Lru(_BEGUN_BYTES)
 
     async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
         """None if the body is not of the format, or if a part of its history is stored upstream.
@@ -121,8 +121,9 @@ class TurnBuilder:
         purpose = _choose_purpose(received, is_agent=route.is_agent)
         command = find_command(received) if recognized.setting.policy.commands else None
         head = recognized.known.head
-        branch = self._choose_branch(head, received, purpose, command, route.session)
-        return await self._make_turn(route, body.raw, recognized, branch)
+        chosen = self._choose_branch(head, received, purpose, command, route.session)
+        branch = self._branches.keep(recognized.received, chosen.conversation_id, recognized.purges)
+        return await self._make_turn(route, body.raw, recognized, chosen, branch)
 
     async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
         """The same for a request that only asks for its size. Nothing about its conversation is changed."""
@@ -130,8 +131,8 @@ class TurnBuilder:
         if recognized is None:
             return None
         head = recognized.known.head
-        branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
-        return await self._make_turn(route, body.raw, recognized, branch)
+        chosen = _Chosen(head.conversation, head.parent) if head is not None else _Chosen("", None)
+        return await self._make_turn(route, body.raw, recognized, chosen, None)
 
     async def find_lost_thread(self, route: Route, data: bytes) -> StoredHistory | None:
         """How it is named, if a request without a turn continues a thread, its client has the whole history,
@@ -174,7 +175,7 @@ class TurnBuilder:
             await self._choose_patience(route, received, setting),
         )
         purges = self._state.memory.purges
-        return _Recognized(await self._search.find(subject), recorder, setting, purges)
+        return _Recognized(received, await self._search.find(subject), recorder, setting, purges)
 
     async def _choose_patience(self, route: Route, received: Received, setting: _Setting) -> float:
         """How long the request may wait for the store. A small one may as well pass as it came; a large one
@@ -189,7 +190,7 @@ class TurnBuilder:
         return LATEST if is_large else SOON
 
     async def _make_turn(
-        self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
+        self, route: Route, raw_body: bytes, recognized: _Recognized, chosen: _Chosen, branch: Branch | None
     ) -> Turn:
         known, setting, recorder = recognized.known, recognized.setting, recognized.recorder
         received, head = known.received, known.head
@@ -207,7 +208,7 @@ class TurnBuilder:
             received=received,
             policy=policy,
             limits=limits,
-            thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
+            thresholds=self._choose_thresholds(policy, limits, received, growth, chosen.purpose),
             rates=choose_rates(setting.price, find_ledger(head, setting.scope)),
             scope=setting.scope,
             source=setting.source,
@@ -215,11 +216,12 @@ class TurnBuilder:
             is_unrecognized=known.lacks_replies and not pivots.has_on_chain(received.conversation),
             is_unsure=known.is_unsure,
             purges=recognized.purges,
-            conversation_id=branch.conversation_id,
-            parent_id=branch.parent_id,
-            purpose=branch.purpose,
+            conversation_id=chosen.conversation_id,
+            parent_id=chosen.parent_id,
+            branch=branch,
+            purpose=chosen.purpose,
             session=route.session,
-            command=branch.command,
+            command=chosen.command,
             wants_economics=route.wants_economics,
             on_event=recorder.note if recorder is not None else None,
             note_sent=recorder.note_sent if recorder is not None else None,
@@ -256,7 +258,7 @@ class TurnBuilder:
             setting = _Setting(
                 policy=policy,
                 scope=fingerprint_scope(upstream, model, [system, *leading], tools),
-                source=self._make_source(upstream, route.session, model, tools),
+                source=make_source(upstream, route.session, model, tools, is_alone=self._state.is_alone),
                 served=served,
                 meter=Meter(upstream, model, policy.estimator),
                 price=self._prices.find(model, upstream, received.owner),
@@ -265,13 +267,6 @@ class TurnBuilder:
             weight = _SETTING_WEIGHT_BYTES + 80 * len(leading) + weigh_texts(model, route.session)
             self._settings.put(key, setting, weight)
         return setting
-
-    def _make_source(
-        self, upstream: str, session: str | None, model: str, tools: bytes
-    ) -> HistorySource | None:
-        """None if another process may have served a history that ended like one that this process knows."""
-        is_proof = session is not None or self._state.is_alone
-        return make_source(upstream, session, model, tools) if is_proof else None
 
     def _choose_thresholds(
         self, policy: Policy, limits: Limits, received: Received, growth: float, purpose: Purpose
@@ -301,7 +296,7 @@ class TurnBuilder:
         purpose: Purpose,
         command: str | None,
         session: str | None,
-    ) -> _Branch:
+    ) -> _Chosen:
         """A request without a known head begins a conversation, and so does one whose messages were those of
         another session so far.
 
@@ -310,18 +305,18 @@ class TurnBuilder:
         """
         tools = received.body.envelope.tools
         if head is None or _is_of_another_session(head, session):
-            return _Branch(self._begin(received.conversation, tools, session), None, purpose, command)
+            return _Chosen(self._begin(received.conversation, tools, session), None, purpose, command)
         own = received.conversation.key.hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
             if is_side_call:
-                return _Branch(_make_id(received.conversation.key, tools), None, purpose, command)
-            return _Branch(head.conversation, head.parent, purpose, command)
+                return _Chosen(_make_id(received.conversation.key, tools), None, purpose, command)
+            return _Chosen(head.conversation, head.parent, purpose, command)
         # A command does not continue its conversation; the next request may still do so.
         follow = claim_continuation if command is None else find_continuation
         if is_side_call or not _came_first(follow(head, own), received.conversation):
-            return _Branch(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
-        return _Branch(head.conversation, head.parent, purpose, command)
+            return _Chosen(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
+        return _Chosen(head.conversation, head.parent, purpose, command)
 
     def _begin(self, conversation: Conversation, tools: bytes, session: str | None) -> str:
         """The id of a conversation without a known head.
@@ -330,10 +325,8 @@ class TurnBuilder:
         with that, it is made from all that was sent.
         """
         opening = _make_id(conversation.chain[conversation.opening_end], tools, session)
-        begun = self._begun.get(opening)
-        if begun is not None and begun not in conversation.chain:
+        if self._branches.is_taken(opening, conversation):
             return _make_id(conversation.key, tools, session)
-        self._begun.put(opening, conversation.key, _BEGUN_WEIGHT_BYTES)
         return opening
 
 

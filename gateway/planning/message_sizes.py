@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from gateway.bounds.lanes import Lanes, Steps, take_all_steps
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator

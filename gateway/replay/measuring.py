@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from gateway.activity.series import PrefixChange
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
-from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import Size, View, is_sent, measure_pivot, measure_range
 from gateway.planning.message_sizes import Sizer
 from gateway.replay.prefix_cache import NOT_CACHED, CacheKind, CacheUse, use_cache
@@ -36,15 +35,15 @@ _NOTHING: Final = Size(0, 0)
 class Sized(NamedTuple):
     """The messages of a conversation, and everything before them, by our own count."""
 
-    messages: SharedList[Size]
+    messages: list[Size]
     # The tokens of the first messages together: of none, of one, of two …
-    sums: SharedList[int]
+    sums: list[int]
     environment: int
 
     def grow(self, keep: int, added: Sequence[Size]) -> "Sized":
         """The first `keep` messages, then those that were added."""
-        sums = [*accumulate((size.tokens for size in added), initial=self.sums[keep])][1:]
-        return Sized(self.messages.grow(keep, added), self.sums.grow(keep + 1, sums), self.environment)
+        sums = accumulate((size.tokens for size in added), initial=self.sums[keep])
+        return Sized([*self.messages[:keep], *added], [*self.sums[:keep], *sums], self.environment)
 
     def measure(self, view: View, end: int) -> int:
         """Raw tokens of everything sent up to a position."""
@@ -186,7 +185,7 @@ class Measurer:
         received, estimator = turn.received, turn.policy.estimator
         if before is None or not _has_same_scope(before, turn):
             sizes = await self._sizer.measure(received, estimator)
-            return Sized(SharedList([]), SharedList([0]), sizes.environment).grow(0, sizes.messages)
+            return Sized([], [0], sizes.environment).grow(0, sizes.messages)
         conversation = received.conversation
         added = [
             _NOTHING if conversation.is_gone(at) else self._sizer.measure_message(received, at, estimator)
@@ -208,8 +207,6 @@ class Measurer:
 def count_common(before: Turn, now: Turn) -> int:
     """How many messages both begin with."""
     first, second = before.received.conversation.chain, now.received.conversation.chain
-    if second.continues(first):
-        return len(first) - 1
     shorter = min(len(first), len(second))
     if first[shorter - 1] == second[shorter - 1]:
         return shorter - 1

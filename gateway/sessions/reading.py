@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gateway.bounds.lanes import Steps
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import UNKNOWN_ENTRY, TranscriptEntry
 from gateway.core.session.reader import SessionReader

@@ -1,10 +1,9 @@
 """What is known about conversations: records on the store, and one memory in front. Knows no wire format.
 
-The compaction package writes them, with five exceptions: `planning.learning` saves calibrations, the limits
-book learned limits, `pipeline.name_guard` names that an upstream gave, `conversations.stored_responses` what
-they stand for, and `conversations.cleared_results` the hashes of results and pivots that it finds again.
-Names are chains, which begin with the tenant, or hashes of the tenant and more; the owner is in the key of
-each record, and a checksum binds both.
+The compaction package writes them, with four exceptions: `planning.learning` saves calibrations, the limits
+book learned limits, `pipeline.name_guard` names that an upstream gave, and `conversations.stored_responses`
+what they stand for. Names are chains, which begin with the tenant, or hashes of the tenant and more; the
+owner is in the key of each record, and a checksum binds both.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.recalls import Recalls
-from gateway.state.result_hashes import StoredResultHashes
 from gateway.state.single import LeaseTimes, Single
 from gateway.state.summary_edits import SummaryEdits
 from gateway.state.tasks import Tasks
@@ -37,7 +35,6 @@ class State:
     heads: Heads
     pivots: Pivots
     recalls: Recalls
-    result_hashes: StoredResultHashes
     tasks: Tasks
     calibrations: Calibrations
     owned_names: OwnedNames
@@ -71,7 +68,6 @@ def make_state(storage: Storage, times: LeaseTimes | None = None, *, is_alone: b
         heads=heads,
         pivots=pivots,
         recalls=Recalls(storage),
-        result_hashes=StoredResultHashes(storage),
         tasks=Tasks(storage, heads, news),
         calibrations=Calibrations(storage, news),
         owned_names=OwnedNames(storage),

@@ -89,10 +89,6 @@ class Cached(Generic[K]):
         self._on_lost = on_lost
         self._held: Lru[str, _Held[K]] = storage.memory.shelf(lambda held: (held.whose,), storage.max_bytes)
 
-    @property
-    def size_bytes(self) -> int:
-        return self._held.size_bytes
-
     def find(self, key: str) -> K | None:
         """In memory alone."""
         held = self._held.get(key)
@@ -114,10 +110,6 @@ class Cached(Generic[K]):
         """Whether the store had it in this generation."""
         held = self._held.peek(key)
         return held is not None and held.record is not None and held.generation == self._storage.generation
-
-    def list_all(self) -> list[K]:
-        """Everything in memory."""
-        return [held.record for held in self._held.values() if held.record is not None]
 
     def ask(self, trip: Trip, owner: str, key: str) -> None:
         """For what the store has, also if memory has something."""

@@ -64,10 +64,6 @@ class Heads:
             lambda durable: (_name_owner(durable[0]),), storage.max_bytes
         )
 
-    @property
-    def size_bytes(self) -> int:
-        return self._held.size_bytes
-
     def find(self, conversation: Conversation, scope: str) -> Head | None:
         """The head in memory nearest to the end of the chain. Of several at one place it is the one of this
         scope, else the newest.
@@ -90,13 +86,6 @@ class Heads:
         nearest = self.find(conversation, scope)
         links = list_links(conversation, nearest.length if nearest is not None else 1)
         trip.ask(self._records, (link.hex() for link in links), self._take)
-
-    async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
-        """As `find`, after looking in the store. Raises Unknown."""
-        trip = self._storage.begin_trip(owner)
-        self.ask(trip, conversation, scope)
-        await trip.run()
-        return self.find(conversation, scope)
 
     def _take(self, _: str, stored: Head | None) -> None:
         """A stored head takes the place of another one of its scope if it names something else: it was

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.core.history.conversation import GONE_WEIGHT_BYTES, Conversation
+from gateway.core.history.ends import STORED_LINKS, HistoryEnd, make_history_end
 from gateway.core.history.head import Head
-from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, make_history_end
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.cached import Storage
 from gateway.state.memory import Whose
@@ -173,8 +173,7 @@ def _is_other(end: HistoryEnd, chain: str) -> bool:
 
 
 def _weigh(conversation: Conversation) -> int:
-    received = (
-        len(conversation.trim.positions) if conversation.trim is not None else len(conversation.messages)
-    )
-    gone = len(conversation.messages) - received
+    length, trim = len(conversation.messages), conversation.trim
+    received = len(trim.positions) if trim is not None else length
+    gone = length - received
     return _REQUEST_WEIGHT_BYTES + _MESSAGE_WEIGHT_BYTES * received + GONE_WEIGHT_BYTES * gone

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.compaction.manual import Compacted
-from gateway.core.history.cleared_results import ResultHashesRecord
+from gateway.core.history.ends import HistoryEnd
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
-from gateway.core.history.trimmed import HistoryEnd
 from gateway.core.history.versions import VersionsRecord
 from gateway.core.limits.model_limits import Learned
 from gateway.core.sizing.estimate import Calibration
@@ -59,7 +58,6 @@ class StateRecords:
     pivots: Records[Pivot]
     batches: Records[Batch]
     recalls: Records[Recall]
-    result_hashes: Records[ResultHashesRecord]
     markers: Records[Marker]
     commands: Records[Compacted]
     failures: Records[FailedCompaction]
@@ -83,7 +81,6 @@ def make_state_records(store: Store, keep_seconds: float) -> StateRecords:
         pivots=make("pivot", Pivot),
         batches=make("batch", Batch),
         recalls=make("recall", Recall),
-        result_hashes=make("outline", ResultHashesRecord),
         markers=make("marker", Marker),
         commands=make("command", Compacted),
         failures=make("failure", FailedCompaction, _FAILURE_SECONDS),

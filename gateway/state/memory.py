@@ -58,11 +58,12 @@ class Memory:
         whose: Callable[[V], Iterable[Whose]],
         max_bytes: int,
         on_forgotten: Callable[[V], None] | None = None,
+        max_items: int | None = None,
     ) -> Lru[Any, V]:
         """A cache of its own, from which values are forgotten. whose: to whom a value belongs. on_forgotten:
         is told of each that was.
         """
-        held: Lru[Any, V] = Lru(max_bytes)
+        held: Lru[Any, V] = Lru(max_bytes, max_items)
         self._shelves.append(_Shelf(held, whose, on_forgotten))
         return held
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Pivot, are_copies, is_on_chain
+from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import weigh_texts
 from gateway.state.cached import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.chain_places import ChainPlace, ChainPlaces
@@ -46,10 +46,6 @@ class Pivots:
         self._early = ChainPlaces(storage.memory)
         # Another process has made this pivot: perhaps a summary in place of a digest.
         news.listen("pivot", lambda _, key: self._pivots.outdate(key))
-
-    @property
-    def size_bytes(self) -> int:
-        return self._pivots.size_bytes + self._batches.size_bytes
 
     # Pivots
 
@@ -166,11 +162,6 @@ class Pivots:
         for batch in batches:
             if not self._may_be_replaced(self._batches, batch.key):
                 self._batches.refresh(batch.owner, batch.key, self._batches.find(batch.key) or batch)
-
-    def find_followers(self, pivot: Pivot) -> list[Head]:
-        """Heads in memory that were sent with this pivot, under any of its keys; in no order."""
-        keys = {other.key for other in self._pivots.list_all() if are_copies(other, pivot)}
-        return self._heads.find_sent_with(keys)
 
     # Look-ups
 

@@ -18,10 +18,6 @@ class Recalls:
             storage, storage.records.recalls, weigh=_weigh, group_of=lambda recall: recall.conversation
         )
 
-    @property
-    def size_bytes(self) -> int:
-        return self._records.size_bytes
-
     def hold(self, recall: Recall) -> None:
         """In memory alone, unless one is known under its key."""
         if self._records.find(recall.key) is None:

@@ -20,7 +20,6 @@ import msgspec
 
 from gateway.core.counts import is_count
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.core.history.shared_list import SharedList
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,7 +144,7 @@ class RequestBody(msgspec.Struct, frozen=True):
     data: bytes
     envelope: Envelope
     # Where each message is, the leading block included.
-    places: SharedList[Slice]
+    places: list[Slice]
     # Where the array of messages closes.
     inside_end: int
     joins: Joins = never_joins
@@ -236,7 +235,7 @@ def split_request(
     split = (split_body or split_fields)(data, array_key, bounds)
     array = split.places[array_key]
     fields = EnvelopeFields(split.values, split.places, array, len(data))
-    places = SharedList(_join(data, split.items, joins))
+    places = _join(data, split.items, joins)
     return RequestBody(data, make_envelope(fields), places, array.end - 1, joins)
 
 
@@ -262,7 +261,7 @@ def parse_added(before: RequestBody, keep: int, data: bytes, place: Slice, bound
         added = _join(data, added, joins)
         if added and joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
             raise Unreadable("the last message has more parts now")
-    return RequestBody(data, before.envelope, before.places.grow(keep, added), place.end, joins)
+    return RequestBody(data, before.envelope, [*before.places[:keep], *added], place.end, joins)
 
 
 def _join(data: bytes, items: list[Slice], joins: Joins) -> list[Slice]:

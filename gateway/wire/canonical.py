@@ -32,8 +32,8 @@ _IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", 
 CanonicalForm = list[tuple[bytes, Callable[[Any], bytes], object]]
 
 
-def fingerprint_form(form: CanonicalForm) -> bytes:
-    """SHA-256 over tagged, length-prefixed values: different forms never have the same encoding."""
+def encode_form(form: CanonicalForm) -> list[bytes]:
+    """Tagged, length-prefixed values: joined, different forms never have the same encoding."""
     pieces = []
     for tag, encode, value in form:
         # Nearly all values are texts.
@@ -42,7 +42,11 @@ def fingerprint_form(form: CanonicalForm) -> bytes:
         else:
             written = encode(value)
         pieces.append(b"%b:%d:%b" % (tag, len(written), written))
-    return hashlib.sha256(b"".join(pieces)).digest()
+    return pieces
+
+
+def fingerprint_form(form: CanonicalForm) -> bytes:
+    return hashlib.sha256(b"".join(encode_form(form))).digest()
 
 
 def canonical_json(value: object) -> bytes:

@@ -4,17 +4,17 @@ An adapter reads the raw slice of a message once, into a `Content`. What the res
 message is made of it here: its facts, its texts, and its parts apart from its results.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from gateway.core.history.cleared_results import SplitFingerprint
 from gateway.core.history.message import Call, Message, Role, hash_beginning
 from gateway.core.history.transcript import TranscriptEntry, cut_middle
 from gateway.core.sizing.estimate import ATTACHMENT_TOKENS, Attachment
-from gateway.wire.canonical import CanonicalForm, fingerprint_form, iter_words
+from gateway.wire.canonical import CanonicalForm, encode_form, iter_words
 
 # Types of parts in any format, and of others that proxies pass on. All other parts count by their words.
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
@@ -72,7 +72,11 @@ def make_message(content: Content, key: bytes, size_bytes: int) -> Message:
     """The facts. key: the slice's `message_key`; size_bytes: of the slice."""
     calls: list[Call] = []
     results: list[str] = []
+    encoded = encode_form(content.identity)
+    split = b""
     for block in content.blocks:
+        if block.place is not None and not split:
+            split = _split(content.blocks, encoded)
         if block.id is not None and block.kind == "call":
             calls.append(Call(block.id, block.tool))
         elif block.id is not None:
@@ -80,34 +84,40 @@ def make_message(content: Content, key: bytes, size_bytes: int) -> Message:
     return Message(
         role=content.role,
         key=key,
-        fingerprint=fingerprint_form(content.identity),
+        fingerprint=hashlib.sha256(b"".join(encoded)).digest(),
         size_bytes=size_bytes,
         calls=tuple(calls),
         results=tuple(results),
         has_media=content.has_media,
         is_opaque=content.is_opaque,
         beginning=hash_beginning(content.beginning) if content.beginning else b"",
+        split=split,
     )
 
 
-def split_content(content: Content) -> SplitFingerprint:
-    """The fingerprint of the message with an empty text in place of each result's content, and of these."""
-    frame: CanonicalForm = []
-    results: list[bytes] = []
-    at = 0
-    for block in content.blocks:
-        if block.place is not None:
-            tag, start, end = block.place
-            frame += [*content.identity[at:start], (tag, bytes, b"")]
-            results.append(_fingerprint_result(tag, content.identity[start:end]))
-            at = end
-    return SplitFingerprint(fingerprint_form(frame + content.identity[at:]), tuple(results))
+def _split(blocks: Sequence[Block], encoded: Sequence[bytes]) -> bytes:
+    """See `Message.split`. encoded: the canonical form.
 
-
-def _fingerprint_result(tag: bytes, fields: CanonicalForm) -> bytes:
-    """As `cleared_results.fingerprint_result` makes it of a text alone."""
-    text = b"".join([encode(value) for name, encode, value in fields if name == tag])
-    return fingerprint_form([(b"text", bytes, text), *[field for field in fields if field[0] != tag]])
+    The frame has an empty text in place of each content. Of a content the texts are joined, as
+    `fingerprint_result` has them, before every other part.
+    """
+    frame, results, at = list[bytes](), list[bytes](), 0
+    for block in blocks:
+        if block.place is None:
+            continue
+        tag, start, end = block.place
+        frame += encoded[at:start]
+        frame.append(b"%b:0:" % tag)
+        at, texts, others = end, list[bytes](), list[bytes]()
+        for field in encoded[start:end]:
+            if field.startswith(tag):
+                texts.append(field.split(b":", 2)[2])
+            else:
+                others.append(field)
+        text = b"".join(texts)
+        results.append(hashlib.sha256(b"text:%d:%b%b" % (len(text), text, b"".join(others))).digest())
+    frame += encoded[at:]
+    return hashlib.sha256(b"".join(frame)).digest() + b"".join(results)
 
 
 def make_entry(content: Content) -> TranscriptEntry:

@@ -13,7 +13,6 @@ import msgspec
 
 from gateway.core.counts import is_count
 from gateway.core.errors import BeyondBounds, RequestRefused, Unreadable
-from gateway.core.history.cleared_results import SplitFingerprint
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import TranscriptEntry
@@ -29,7 +28,7 @@ from gateway.wire.body import (
     split_fields,
     split_request,
 )
-from gateway.wire.content import Content, make_entry, make_message, split_content
+from gateway.wire.content import Content, make_entry, make_message
 from gateway.wire.edits import Edit, apply_edits, encode_json
 from gateway.wire.references import StoredHistory
 
@@ -173,16 +172,6 @@ class Format(ABC):
     def render_stream_error(self, upstream_body: bytes, status: int) -> bytes:
         """An upstream's error as one event of a stream that has begun: its own error object if it has one."""
         return b"data: " + msgspec.json.encode(parse_error(upstream_body) or make_error(status)) + b"\n\n"
-
-
-def parse_split_fingerprint(wire_format: Format, message: Message, raw: bytes) -> SplitFingerprint | None:
-    """Fingerprints of a message without its tool results, and of each result. None if it cannot be read."""
-    if not message.results:
-        return SplitFingerprint(message.fingerprint)
-    try:
-        return split_content(wire_format.read(raw))
-    except Unreadable:
-        return None
 
 
 def render_openai_error(error: RequestRefused) -> bytes:

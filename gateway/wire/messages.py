@@ -352,8 +352,8 @@ class _MessageReader:
             self._has_more_than_results = True
 
     def _note_text(self, text: str) -> None:
-        if not self._beginning:
-            self._beginning = text[:BEGINNING_CHARS].strip()
+        if not self._beginning and text[:BEGINNING_CHARS].strip():
+            self._beginning = text
 
 
 def _make_call(arguments: bytes, call_id: str | None, tool: str) -> Block:

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.history.ends import HistorySource
 from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.trimmed import HistorySource
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
@@ -21,12 +21,13 @@ from gateway.planning.rewrite import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.registry import CHAT
+from tests.builders.bodies import read_alone
 from tests.decisions.builders import JSON, batches, pivots
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Reads the body with a new recognizer."""
-    return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, CHAT, body)
+    """Reads the body beside no other one."""
+    return read_alone(tenant, CHAT, body)
 
 
 def measure_sizes(received: Received) -> Sizes:

@@ -24,7 +24,7 @@ from gateway.compaction.summarizer import CallBuilders, Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.situation import Situation

@@ -8,8 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.reading import Received
 from gateway.wire.registry import MESSAGES
+from tests.builders.bodies import read_alone
 from tests.decisions.builders import render_message, texts
 from tests.toy.seal import sign
 
@@ -119,8 +120,8 @@ def bodies(draw: st.DrawFn, min_turns: int = 0, max_turns: int = 6) -> bytes:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Reads the body with a new recognizer."""
-    return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, MESSAGES, body)
+    """Reads the body beside no other one."""
+    return read_alone(tenant, MESSAGES, body)
 
 
 def user(*blocks: Any) -> JSON:

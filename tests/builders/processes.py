@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Pivot
 from gateway.state.single import LeaseTimes

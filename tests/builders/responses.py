@@ -5,8 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.reading import Received
 from gateway.wire.registry import RESPONSES
+from tests.builders.bodies import read_alone
 from tests.decisions.builders import render_message, texts
 
 JSON = dict[str, Any]
@@ -128,5 +129,5 @@ def frames() -> st.SearchStrategy[int]:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Reads the body with a new recognizer."""
-    return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, RESPONSES, body)
+    """Reads the body beside no other one."""
+    return read_alone(tenant, RESPONSES, body)

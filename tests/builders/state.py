@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.core.history.conversation import Conversation
+from gateway.core.history.head import Head
 from gateway.state import State, make_storage
 from gateway.state import make_state as make_state_of
 from gateway.state.cached import Storage
@@ -34,6 +35,14 @@ async def connect(server: ToyServer) -> tuple[SharedStore, State]:
     store = server.connect()
     await store.open()
     return store, make_state(store)
+
+
+async def load_head(state: State, conversation: Conversation, owner: str = "t") -> Head | None:
+    """The nearest head, after looking in the store."""
+    trip = state.begin_trip(owner)
+    state.heads.ask(trip, conversation, "s")
+    await trip.run()
+    return state.heads.find(conversation, "s")
 
 
 async def look_for_marker(state: State, received: Conversation, owner: str = "t") -> None:

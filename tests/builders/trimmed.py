@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gateway.conversations.recognizer import Received
-from gateway.core.history.trimmed import HistorySource, continue_history, find_end_key, make_history_end
+from gateway.conversations.reading import Received
+from gateway.core.history.ends import HistorySource, continue_history, find_end_key, make_history_end
 from tests.builders.chat import read
 from tests.decisions.builders import JSON, render
 
@@ -39,8 +39,6 @@ def continue_trimmed(before: Sequence[JSON], sent: Sequence[JSON]) -> Received:
     received = read(render(sent))
     ends = [at for at in range(len(sent)) if list(sent[:at])[-4:] == list(before)[-4:]]
     assert key is not None and ends
-    found = continue_history(
-        make_history_end("t", key, known), received.conversation, ends[-1], is_named=True
-    )
+    found = continue_history(make_history_end("t", key, known), received.conversation, ends[-1], _SCOPE)
     assert found is not None
     return replace(received, conversation=found)

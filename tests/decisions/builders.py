@@ -23,10 +23,10 @@ from gateway.core.history.conversation import (
     is_boundary,
     with_messages,
 )
+from gateway.core.history.ends import HistorySource, continue_history, find_end_key, make_history_end
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.recall import FoundExchange, Recall
-from gateway.core.history.trimmed import HistorySource, continue_history, find_end_key, make_history_end
 from gateway.core.history.view import FRAME_TOKENS, Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Pruning
@@ -341,7 +341,7 @@ def continue_trimmed(before: Sequence[JSON], sent: Sequence[JSON]) -> Conversati
     key = find_end_key(_SOURCE, known)
     ends = [at for at in range(len(sent)) if list(sent[:at])[-4:] == list(before)[-4:]]
     assert key is not None and ends
-    found = continue_history(make_history_end("t", key, known), converse(sent), ends[-1], is_named=True)
+    found = continue_history(make_history_end("t", key, known), converse(sent), ends[-1], _SOURCE)
     assert found is not None
     return found
 

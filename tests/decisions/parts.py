@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.activity.book import ActivityBook
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.head import Head
@@ -29,6 +29,7 @@ from gateway.store.blobs import make_blobs
 from gateway.store.interface import Store
 from gateway.wire.format import Format
 from gateway.wire.registry import CHAT
+from tests.builders.bodies import read_alone
 from tests.builders.chat import make_turn
 from tests.builders.state import make_state, make_store
 from tests.decisions.builders import WINDOW_16K, make_head, render, talk
@@ -77,7 +78,7 @@ async def planning_parts(store: Store | None = None) -> AsyncIterator[Parts]:
 
 
 def receive_body(data: bytes, wire_format: Format = CHAT) -> Received:
-    return Recognizer(1 << 24, 1 << 24, 8).recognize("t", wire_format, data)
+    return read_alone("t", wire_format, data)
 
 
 def receive(turns: int, chars: int = 4_000) -> Received:

@@ -14,7 +14,7 @@ from gateway.activity.increments import find_increment, merge
 from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.stored import StoredActivity, restore_activity, store_activity
 from gateway.activity.unshortened import Unshortened
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import (

@@ -1,151 +1,197 @@
 """Histories whose old results a client has cleared, and what a request is for."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.history.cleared_results import (
+from gateway.conversations import trimmed_histories
+from gateway.conversations.reading import Received
+from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
+from gateway.core.history.ends import (
     PLACEHOLDERS,
-    ResultHashes,
-    ResultHashesRecord,
-    SplitFingerprint,
-    chain_frames,
+    HistoryEnd,
+    HistorySource,
+    continue_history,
+    find_end_key,
+    find_ends,
     find_placeholders,
-    find_result_hashes,
-    fingerprint_result,
-    make_result_hashes,
-    rekey,
-    with_result_hashes,
+    make_history_end,
 )
-from gateway.core.history.conversation import begin_conversation
 from gateway.core.history.purpose import find_label, is_agent
-from tests.decisions.builders import converse, make_pivot
+from gateway.state import State
+from tests.builders.chat import make_turn, read
+from tests.builders.state import make_state, make_store
+from tests.decisions.builders import JSON, conversations, converse, make_head, render, say
 
-_TALK = converse(
+_OWN = "(gone, ünlike others)"
+_PLACEHOLDERS = find_placeholders(_OWN)
+_CLEARED = PLACEHOLDERS[0]
+# Nothing but a complete proof counts.
+_SOURCE = HistorySource(b"source", is_named=False, is_proof=False)
+
+
+def record(conversation: Conversation) -> HistoryEnd:
+    key = find_end_key(_SOURCE, conversation)
+    assert key is not None
+    return make_history_end("t", key, conversation)
+
+
+def recognize(
+    known: HistoryEnd, messages: Sequence[JSON], tenant: str = "t", source: HistorySource = _SOURCE
+) -> Conversation | None:
+    received = read(render(messages), tenant).conversation
+    for end, key in find_ends(received.chain[0], source, received.messages):
+        if key == known.key:
+            return continue_history(known, received, end, source, _PLACEHOLDERS)
+    return None
+
+
+def clear(messages: Sequence[JSON], *positions: int, text: str = _CLEARED) -> list[JSON]:
+    return [
+        {**message, "content": text} if at in positions and message["role"] == "tool" else message
+        for at, message in enumerate(messages)
+    ]
+
+
+_BEFORE, _WHOLE = say(5), say(6)
+_RESULTS = [at for at, message in enumerate(_WHOLE) if message["role"] == "tool"]
+_MORE: list[JSON] = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}]
+
+
+@given(conversations(min_turns=4), st.data())
+def test_a_history_goes_on_whichever_results_are_cleared(messages: list[JSON], data: st.DataObject) -> None:
+    whole = converse(messages)
+    if find_end_key(_SOURCE, whole) is None:
+        return
+    gone = data.draw(st.sets(st.integers(0, len(messages) - 1)))
+    text = data.draw(st.sampled_from([*PLACEHOLDERS, _OWN]))
+    found = recognize(record(whole), [*clear(messages, *gone, text=text), *_MORE])
+    assert found is not None and found.trim is not None
+    assert found.find_link(len(whole.messages)) == whole.key.hex()
+    assert found.chain[found.trim.known_from :] == converse([*messages, *_MORE]).chain[whole.opening_end :]
+    # What is sent is what was received.
+    cleared = converse([*clear(messages, *gone, text=text), *_MORE]).messages
+    assert list(found.received) == list(found.messages)
+    assert [one.fingerprint for one in found.messages] == [one.fingerprint for one in cleared]
+
+
+@given(conversations(min_turns=4), st.data())
+def test_a_history_with_a_message_that_changed_is_another_one(
+    messages: list[JSON], data: st.DataObject
+) -> None:
+    whole = converse(messages)
+    if find_end_key(_SOURCE, whole) is None:
+        return
+    at = data.draw(st.integers(len(whole.leading), len(messages) - 1))
+    now = clear(messages, *data.draw(st.sets(st.integers(0, len(messages) - 1))))
+    now[at] = {**now[at], "x-changed": 1}
+    assert recognize(record(whole), [*now, *_MORE]) is None
+
+
+def test_what_is_cleared_later_is_found_as_well_and_what_was_cleared_stays_so() -> None:
+    first = recognize(record(converse(_BEFORE)), clear(_WHOLE, _RESULTS[0]))
+    assert first is not None
+    for gone in (_RESULTS[:1], _RESULTS[:3]):
+        found = recognize(record(first), [*clear(_WHOLE, *gone), *_MORE])
+        assert found is not None and found.key == converse([*_WHOLE, *_MORE]).key
+        assert found.find_changed() == gone
+    assert recognize(record(first), [*clear(_WHOLE, _RESULTS[0], text="other"), *_MORE]) is None
+
+
+@pytest.mark.parametrize("text", ["other", f"{_CLEARED}.", "", "t:1 word"])
+@pytest.mark.parametrize("source", [_SOURCE, HistorySource(b"source", is_named=True)], ids=["", "named"])
+def test_a_result_with_another_text_is_an_edit(text: str, source: HistorySource) -> None:
+    edited = clear(clear(_WHOLE, _RESULTS[0]), _RESULTS[1], text=text)
+    assert recognize(record(converse(_BEFORE)), edited, source=source) is None
+
+
+@pytest.mark.parametrize("note", ["{}[cut]", "[Trimmed: look output — 612 chars → 200 char preview]\n{}..."])
+def test_a_result_that_was_cut_where_nothing_is_gone_is_a_shorter_form_of_it(note: str) -> None:
+    known, named = record(converse(_BEFORE)), HistorySource(b"source", is_named=True)
+    cut = clear(_WHOLE, _RESULTS[1], text=note.format(str(_WHOLE[_RESULTS[1]]["content"])[:200]))
+    assert recognize(known, cut, source=named) is not None
+    assert recognize(known, cut) is None
+    other = clear(_WHOLE, _RESULTS[1], text=note.format("Another text. " * 10))
+    assert recognize(known, other, source=named) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
     [
-        {"role": "user", "content": "Fix it."},
-        {"role": "assistant", "content": "Done. " * 10},
-        {"role": "user", "content": "More."},
-    ]
+        [{"role": "user", "content": _CLEARED}, *clear(_WHOLE, _RESULTS[0])[1:]],
+        clear(_WHOLE, _RESULTS[0])[1:],
+        [*_WHOLE[:2], {**_WHOLE[2], "tool_call_id": "t:9", "content": _CLEARED}, *_WHOLE[3:]],
+        [*_WHOLE[:2], {**_WHOLE[2], "content": _CLEARED, "x-unknown": 1}, *_WHOLE[3:]],
+        [*_WHOLE[:3], _WHOLE[3], *_WHOLE[3:]],
+        [*clear(_WHOLE[:3], 2), *_WHOLE[4:]],
+    ],
+    ids=["user", "no task", "id", "field", "one more", "one less"],
 )
-_OWN = "(gone)"
-_CLEARED = find_placeholders(_OWN)
-_GONE = fingerprint_result(PLACEHOLDERS[0])
-_PLACE = ResultHashesRecord(owner="t", key="ab", covers=2)
+def test_nothing_but_results_may_have_changed(changed: list[JSON]) -> None:
+    known = record(converse(_BEFORE))
+    assert recognize(known, clear(_WHOLE, _RESULTS[0])) is not None
+    assert recognize(known, changed) is None
 
 
-def fingerprint(text: str) -> bytes:
-    return sha256(text.encode()).digest()
+def test_a_result_that_cannot_be_told_from_its_message_is_compared_with_it() -> None:
+    def without_split(messages: Sequence[JSON]) -> Conversation:
+        found = [message._replace(split=b"") for message in converse(messages).messages]
+        return with_messages(begin_conversation("t", "chat"), 0, found)
+
+    known = record(without_split(_BEFORE))
+    for messages, is_found in ((_WHOLE, True), (clear(_WHOLE, _RESULTS[0]), False)):
+        received = without_split(messages)
+        found = continue_history(known, received, len(_BEFORE), _SOURCE, _PLACEHOLDERS)
+        assert (found is not None) == is_found
 
 
-def message(name: str, *results: str) -> SplitFingerprint:
-    return SplitFingerprint(fingerprint(name), tuple(map(fingerprint, results)))
+def test_another_tenants_history_is_never_found() -> None:
+    known = record(converse(_BEFORE))
+    assert recognize(known, clear(_WHOLE, _RESULTS[0])) is not None
+    assert recognize(known, clear(_WHOLE, _RESULTS[0]), "other") is None
 
 
-def outline(name: str, fingerprints: Sequence[SplitFingerprint]) -> ResultHashes:
-    made = make_result_hashes(make_pivot(_TALK, 1, key=fingerprint(name).hex()), name, fingerprints)
-    assert made is not None
-    return made
+async def resume(state: State, sent: Received, source: HistorySource) -> Received | None:
+    """From the store."""
+    trip = state.begin_trip(sent.owner)
+    keys = trimmed_histories.list_end_keys(state, sent, source)
+    end = state.histories.ask(trip, sent.owner, keys)
+    await trip.run()
+    return trimmed_histories.resume(state, sent, source, "", end.record) if end.record is not None else None
 
 
-def fingerprints() -> st.SearchStrategy[list[SplitFingerprint]]:
-    names = st.sampled_from("abc")
-    one = st.builds(lambda name, results: message(name, *results), names, st.lists(names, max_size=3))
-    return st.lists(one, min_size=1, max_size=6).filter(lambda found: any(one.results for one in found))
+@pytest.mark.parametrize("sent", [say(9)[-20:], clear(say(9), 2)], ids=["trimmed", "cleared"])
+async def test_what_was_recorded_before_a_restart_is_loaded(sent: list[JSON]) -> None:
+    store = await make_store()
+    turn = make_turn(read(render(say(8))))
+    received = read(render(sent))
+    source = turn.source
+    before = make_state(store)
+    key = trimmed_histories.record(before, turn)
+    assert key is not None
+    assert await resume(make_state(store), received, source) is None
+    await before.histories.save(key, make_head(turn.received.conversation))
+    later = make_state(store)
+    assert trimmed_histories.find(later, received, source, "") is None
+    found = await resume(later, received, source)
+    assert found is not None
+    assert found.conversation.key == read(render(say(9))).conversation.key
+    assert await resume(later, read(render(sent), "other"), source) is None
+    assert await resume(later, received, HistorySource(b"another", is_named=True)) is None
 
 
-def fits(before: Sequence[SplitFingerprint], now: Sequence[SplitFingerprint]) -> bool:
-    """Whether a pivot over the first messages would be applied to the others."""
-    talk = begin_conversation("t", "chat")
-    if chain_frames(talk, before)[-1] != chain_frames(talk, now)[-1]:
-        return False
-    return (
-        find_result_hashes(with_result_hashes(_PLACE, outline("p", before), _CLEARED), now, _CLEARED)
-        is not None
-    )
-
-
-@given(fingerprints(), st.data())
-def test_a_prefix_is_found_whichever_results_are_cleared(
-    before: list[SplitFingerprint], data: st.DataObject
-) -> None:
-    gone = st.sampled_from([fingerprint_result(text) for text in (*PLACEHOLDERS, _OWN)])
-    now = [
-        replace(one, results=tuple(data.draw(st.one_of(st.just(result), gone)) for result in one.results))
-        for one in before
-    ]
-    assert fits(before, now)
-
-
-@given(fingerprints(), st.data())
-def test_any_other_change_makes_a_different_prefix(
-    before: list[SplitFingerprint], data: st.DataObject
-) -> None:
-    at = data.draw(st.integers(0, len(before) - 1))
-    one = before[at]
-    changed = [[replace(one, frame=fingerprint("other"))], [], [one, one]]
-    changed += [[replace(one, results=(*one.results, fingerprint("more")))]]
-    for which in range(len(one.results)):
-        results = list(one.results)
-        results[which] = fingerprint("other")
-        changed.append([replace(one, results=tuple(results))])
-        changed.append([replace(one, results=(*one.results[:which], *one.results[which + 1 :]))])
-    now = [*before[:at], *data.draw(st.sampled_from(changed)), *before[at + 1 :]]
-    assert not fits(before, now)
-
-
-@given(fingerprints())
-def test_each_tenant_and_format_has_its_own_chain_of_frames(found: list[SplitFingerprint]) -> None:
-    talks = [
-        begin_conversation(tenant, wire_format)
-        for tenant in ("t", "u", "")
-        for wire_format in ("chat", "messages", "")
-    ]
-    links = [link for talk in talks for link in (talk.chain[0], *chain_frames(talk, found))]
-    assert len(set(links)) == len(links)
-
-
-def test_an_ambiguous_prefix_is_not_found() -> None:
-    first, second = [message("a", "x", "y")], [message("a", "z", "y")]
-    known = with_result_hashes(_PLACE, outline("first", first), _CLEARED)
-    known = with_result_hashes(known, outline("second", second), _CLEARED)
-    half = [replace(first[0], results=(fingerprint("z"), _GONE))]
-    found = find_result_hashes(known, half, _CLEARED)
-    assert found is not None and found.conversation == "second"
-    assert find_result_hashes(known, [replace(first[0], results=(_GONE, fingerprint("y")))], _CLEARED) is None
-
-
-def test_a_later_pivot_of_the_same_messages_replaces_the_earlier_one() -> None:
-    whole = [message("a", "x", "y")]
-    cleared = [replace(whole[0], results=(_GONE, fingerprint("y")))]
-    known = with_result_hashes(_PLACE, outline("first", whole), _CLEARED)
-    assert with_result_hashes(known, outline("first", whole), _CLEARED) == known
-    (kept,) = with_result_hashes(known, outline("second", cleared), _CLEARED).outlines
-    assert kept.conversation == "second"
-
-
-def test_too_many_similar_prefixes_are_all_forgotten() -> None:
-    known = _PLACE
-    for number in range(4):
-        known = with_result_hashes(known, outline(str(number), [message("a", str(number))]), _CLEARED)
-    assert len(known.outlines) == 4 and not known.is_crowded
-    for number in (4, 5):
-        known = with_result_hashes(known, outline(str(number), [message("a", str(number))]), _CLEARED)
-        assert known.outlines == () and known.is_crowded
-
-
-def test_a_rekeyed_pivot_has_the_same_summary_and_saves_no_more_than_is_left() -> None:
-    pivot = make_pivot(_TALK, 2, key="ab", saved_tokens=9_000)
-    moved = rekey(pivot, _TALK)
-    assert moved.key == _TALK.chain[2].hex()
-    assert moved == replace(pivot, key=moved.key, saved_tokens=moved.saved_tokens, origin="ab")
-    assert 0 < moved.saved_tokens < _TALK.messages[1].size_bytes
-    assert rekey(replace(pivot, saved_tokens=3), _TALK).saved_tokens == 3
-    assert rekey(replace(pivot, key=moved.key), _TALK).saved_tokens == 9_000
+async def test_no_history_is_taken_if_the_cleared_result_may_be_of_either_of_two() -> None:
+    state = make_state(await make_store())
+    first, other = say(8), [*say(8)]
+    other[2] = {**other[2], "content": "Something else."}
+    turns = [make_turn(read(render(messages))) for messages in (first, other)]
+    trimmed_histories.record(state, turns[0])
+    sent = read(render(clear(say(9), 2)))
+    assert trimmed_histories.find(state, sent, turns[0].source, "") is not None
+    trimmed_histories.record(state, turns[1])
+    assert trimmed_histories.find(state, sent, turns[0].source, "") is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from gateway.compaction.rent import is_compaction_due
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
@@ -31,7 +31,7 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.quotas import make_limited_tenant
-from tests.builders.state import look_for_marker, make_store
+from tests.builders.state import load_head, look_for_marker, make_store
 from tests.decisions.builders import JSON, make_batch, make_pivot
 from tests.decisions.parts import head_of
 
@@ -79,7 +79,7 @@ async def test_a_head_is_stored_near_the_thresholds_and_with_a_pivot(
     async with compaction_parts(store=store) as parts:
         parts.compactor.record_response(turn_of(_SHORT), plan, usage)
     async with compaction_parts(store=store) as parts:
-        head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
+        head = await load_head(parts.state, _SHORT.conversation)
     assert (head is not None) is is_stored
 
 
@@ -92,7 +92,7 @@ async def test_what_is_new_in_a_prefix_is_in_the_store_before_the_request_is_sen
         assert store.list_names() == []
         await parts.compactor.secure(turn_of(_SHORT), plan)
     async with compaction_parts(store=store) as parts:
-        head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
+        head = await load_head(parts.state, _SHORT.conversation)
         assert head is not None and plan.pivot is not None
         assert (head.pivot, head.batches) == (plan.pivot.key, (batch.key,))
         stored = replace(batch, conversation="c")
@@ -199,7 +199,7 @@ async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> N
         await parts.compactor.running.tasks.close()
         assert pivots_of(parts, _RECEIVED) == []
     async with compaction_parts(store=store) as parts:
-        head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
+        head = await load_head(parts.state, _RECEIVED.conversation)
         assert head is not None
         await look_for_marker(parts.state, _RECEIVED.conversation)
         parts.manual.resume(structs.replace(turn, head=head))

@@ -20,7 +20,6 @@ from gateway.core.history.conversation import (
     with_messages,
 )
 from gateway.core.history.message import Call, Message, Role, fingerprint_fields, hash_beginning
-from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Span, find_spans
 from tests.decisions.builders import continue_trimmed, say
 from tests.examples import examples
@@ -234,7 +233,7 @@ def test_boundaries_names_and_open_group_are_as_defined_also_in_branches(
     assert_as_defined(before)
     keep = data.draw(st.integers(0, len(before.messages)))
     assert_as_defined(with_messages(before, keep, added))
-    # The first one has not changed although it shares its lists.
+    # The first one has not changed although the other one began with it.
     assert_as_defined(before)
 
 
@@ -245,24 +244,6 @@ def test_a_call_is_searched_for_in_the_nearest_two_hundred_messages(between: int
     talk = [*talk[: 2 + between], make_message_of_spans("tool", (), "x")]
     assert (Span(1, len(talk) - 1) in find_spans(talk)) == is_late
     assert_as_defined(with_messages(_EMPTY, 0, talk))
-
-
-items = st.lists(st.integers(), max_size=6)
-# Each step grows one of the existing lists: its number, how many of its items are kept, what is added.
-steps = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), items), max_size=20)
-
-
-@given(items, steps)
-def test_every_list_keeps_its_items_when_others_are_grown_from_it(
-    first: list[int], growth: list[tuple[int, int, list[int]]]
-) -> None:
-    grown, lists = [SharedList(list(first))], [list(first)]
-    for which, kept, added in growth:
-        at = which % len(grown)
-        keep = kept % (len(lists[at]) + 1)
-        grown.append(grown[at].grow(keep, added))
-        lists.append(lists[at][:keep] + added)
-    assert [list(each) for each in grown] == lists
 
 
 _FIELDS = st.lists(

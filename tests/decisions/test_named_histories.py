@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.branches import Branches
+from gateway.conversations.reading import Received
 from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
+from gateway.state.memory import Memory
 from gateway.state.named_turns import NamedTurns
 from gateway.store.blobs import make_blobs
 from gateway.wire.reading import read_event
 from gateway.wire.references import STORED_RESPONSES
 from gateway.wire.registry import RESPONSES
 from gateway.wire.sse import SseEvent
+from tests.builders.bodies import read_alone
 from tests.builders.state import make_store
 from tests.toy.shared_store import SharedStore, ToyServer
 
@@ -42,17 +45,13 @@ def make_memory(
     blobs = make_blobs(store, None, "named", max_bytes=1 << 20, keep_seconds=60)
     named = NamedTurns(store, blobs, 60)
     _made.append(named)
-    return StoredResponses(make_recognizer(), named, max_bytes, max_body_bytes)
-
-
-def make_recognizer() -> Recognizer:
-    return Recognizer(1 << 20, 1 << 20, 8)
+    return StoredResponses(Branches(Memory(), 1 << 20, 8), named, max_bytes, max_body_bytes)
 
 
 async def understand(
     memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
 ) -> tuple[Received, ResponseRecorder | None]:
-    received = make_recognizer().recognize(tenant, RESPONSES, body)
+    received = read_alone(tenant, RESPONSES, body)
     return await memory.write_out(received, STORED_RESPONSES, upstream, Lanes())
 
 
@@ -136,7 +135,7 @@ async def test_a_circle_of_names_ends() -> None:
 
 async def restart(store: SharedStore, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as another process understands it that has the same store."""
-    received = make_recognizer().recognize(tenant, RESPONSES, body)
+    received = read_alone(tenant, RESPONSES, body)
     memory = make_memory(1 << 20, store=store)
     return (await memory.write_out(received, STORED_RESPONSES, upstream, Lanes()))[0].body.data
 
@@ -144,7 +143,7 @@ async def restart(store: SharedStore, body: bytes, tenant: str = "t", upstream: 
 async def record(memory: StoredResponses, body: bytes, name: str) -> None:
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": "said"}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
-    received = make_recognizer().recognize("t", RESPONSES, body)
+    received = read_alone("t", RESPONSES, body)
     recorder = (await memory.write_out(received, STORED_RESPONSES, "u", Lanes()))[1]
     assert recorder is not None
     event = SseEvent("", json.dumps(response).encode())

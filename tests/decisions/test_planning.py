@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark

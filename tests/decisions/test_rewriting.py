@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.history.conversation import is_boundary
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.planning.rewrite import Rewriter

@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
-from gateway.core.history.message import Call, Message, hash_beginning
-from gateway.core.history.trimmed import (
+from gateway.core.history.ends import (
     STORED_LINKS,
     HistoryEnd,
     HistorySource,
@@ -20,6 +19,7 @@ from gateway.core.history.trimmed import (
     find_ends,
     make_history_end,
 )
+from gateway.core.history.message import Call, Message, hash_beginning
 
 _SCOPE = HistorySource(b"upstream, model, tools", is_named=True)
 _OPENING = 2
@@ -76,7 +76,7 @@ def recognize(
     received = receive(messages, owner)
     for end, key in find_ends(received.chain[0], _SCOPE, received.messages):
         if key == known.key:
-            return continue_history(known, received, end, is_named=is_named)
+            return continue_history(known, received, end, _SCOPE._replace(is_named=is_named))
     return None
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.compaction.manual import Compacted
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.trimmed import HistorySource, find_end_key
+from gateway.core.history.ends import HistorySource, find_end_key
 from gateway.core.limits.model_limits import Learned, Limits
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
@@ -16,7 +16,7 @@ from gateway.state.heads import claim_continuation
 from gateway.state.kinds import Marker
 from gateway.store.interface import Key
 from gateway.store.keys import make_tag
-from tests.builders.state import look_for_marker, make_state, make_store
+from tests.builders.state import load_head, look_for_marker, make_state, make_store
 from tests.builders.trimmed import say
 from tests.decisions.builders import converse, make_head, make_recall
 from tests.store.talk import talk
@@ -48,7 +48,7 @@ async def test_the_head_of_another_owner_is_not_found() -> None:
     store = await make_store()
     conversation = talk(1)
     make_state(store).heads.save(make_head(conversation, owner="u"))
-    assert await make_state(store).heads.load("t", conversation, "s") is None
+    assert await load_head(make_state(store), conversation) is None
 
 
 async def test_the_first_request_to_go_on_from_a_head_claims_it_and_others_are_branches() -> None:
@@ -71,9 +71,9 @@ async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_ca
     assert not heads.is_durable("c", "aa", ("bb",), ("cc",))
     assert not heads.is_durable("c", "aa", ()) and not heads.is_durable("d", "aa", ("bb",))
     # Another process finds it, and knows that it is durable.
-    after = make_state(store).heads
-    assert await after.load("t", talk(5), "s") == head
-    assert after.is_durable("c", "aa", ("bb",))
+    after = make_state(store)
+    assert await load_head(after, talk(5)) == head
+    assert after.heads.is_durable("c", "aa", ("bb",))
 
 
 async def open_shared(server: ToyServer) -> SharedStore:
@@ -92,8 +92,8 @@ async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
     heads.hold_step(make_head(talk(3), pivot="aa"))
     await asyncio.sleep(0.001)
     now[0] = 4_000.0
-    later = make_state(await open_shared(server)).heads
-    assert await later.load("t", talk(5), "s") == lasting
+    later = make_state(await open_shared(server))
+    assert await load_head(later, talk(5)) == lasting
 
 
 async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_to_be_looked_at() -> None:

@@ -21,7 +21,7 @@ from gateway.store.interface import Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
 from gateway.store.sqlite import SqliteStore
 from tests.builders.chat import read
-from tests.builders.state import make_state, make_store
+from tests.builders.state import load_head, make_state, make_store
 from tests.decisions.builders import JSON, conversations, make_batch, make_head, make_pivot, render
 from tests.store.talk import TURN, talk
 from tests.toy.running import wait_until
@@ -61,7 +61,7 @@ async def test_a_pivot_and_a_head_are_found_by_histories_that_begin_with_what_th
         # Requests and cuts end between turns, so that only these places are asked for.
         begins_there = owner == "t" and begins and is_boundary(asked, covers)
         assert bool(found) == (begins_there and covers <= find_open_group(asked))
-        assert (await state.heads.load(owner, asked, "s") is not None) == begins_there
+        assert (await load_head(state, asked, owner) is not None) == begins_there
 
 
 async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:

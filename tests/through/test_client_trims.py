@@ -345,15 +345,30 @@ async def test_a_client_that_clears_again_and_again_is_never_without_a_pivot(hou
     assert len(house.toy.summaries) <= made + 1
 
 
+@pytest.mark.parametrize("turns", [12, 6])
+async def test_a_client_that_clears_before_any_summary_keeps_its_conversation(
+    house: House, turns: int
+) -> None:
+    """As LangChain's ContextEditingMiddleware does, which leaves the newest three."""
+    run = await play_on(house, _SESSION, 0, turns)
+    conversations = {run.conversation}
+    for turn in range(turns, turns + 4):
+        run = await play_on(house, with_results(_SESSION, turn - 3, "[cleared]"), turn, turn + 1)
+        conversations.add(run.conversation)
+    assert run.plans == ["passthrough"] and len(conversations) == 1
+    assert house.toy.summaries == []
+
+
+@pytest.mark.parametrize("others", ["cleared", "kept"])
 @pytest.mark.parametrize("edited", [1, 2, 40], ids=["the first", "two", "all"])
 @pytest.mark.parametrize("text", ["An edited result.", f"{_CLEARED} by hand", ""])
 async def test_results_that_became_another_text_never_get_the_old_summary(
-    house: House, text: str, edited: int
+    house: House, text: str, edited: int, others: str
 ) -> None:
-    """Of the first turns; those of later ones are cleared."""
+    """Of the first turns; those of later ones are cleared, or as they were."""
     before, turn = await play_until_compacted(house)
-    session = with_results(_SESSION, turn - 1, _CLEARED)
-    session = with_results(session, min(edited, turn - 1), text)
+    session = with_results(_SESSION, turn - 1 if others == "cleared" else 0, _CLEARED)
+    session = with_results(session, min(edited, turn - (1 if others == "cleared" else 6)), text)
     after = await play_on(house, session, turn, turn + 3)
     assert all(read_summary(before) not in messages for messages in list_messages(after))
     assert before.conversation not in {answer.header("x-gateway-conversation") for answer in after.answers}

@@ -269,6 +269,8 @@ async def test_a_request_that_is_under_way_brings_no_summary_of_it_back(
         assert (await waiting)[1] == "pivot"
         site.toy.delivery = Delivery()
         await product.at_rest()
+        # Its body is not kept either: nobody could have a summary made of it.
+        assert (await ask(product, "POST", f"/conversations/{identity}/compact", b"{}"))[0] == 409
         assert summaries == len(site.toy.summaries)
         await say(product, _GONE, 13)
         assert len(site.toy.summaries) > summaries

@@ -10,23 +10,23 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.reading import Received
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
-from gateway.core.history.shared_list import SharedList
+from gateway.core.history.spans import find_spans
 from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
 from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.planning.message_sizes import Sizer
 from gateway.wire.registry import CHAT
+from tests.builders.bodies import read_alone
 from tests.shared_data import SHARED
 from tests.toy.agent import Message
 from tests.toy.counting import TokenCounter
 from tests.toy.material import KINDS, make_prose, make_tool_text
 
 MIN_ADDED_TOKENS = 2_000
-_BODY_BYTES = 1 << 26
 _PLAIN = View(None, {})
 _TRANSCRIPTS = SHARED / "data" / "transcripts"
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -153,7 +153,7 @@ async def find_increments(
     for recording in recordings:
         body = {"model": "m", "tools": list(recording.tools), "messages": list(recording.messages)}
         data = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        received = Recognizer(_BODY_BYTES, _BODY_BYTES, 8).recognize("t", CHAT, data)
+        received = read_alone("t", CHAT, data)
         sizes = await sizer.measure(received, estimator)
         for told, increment in _replay(recording, received, sizes):
             key = received.conversation.chain[told.length]
@@ -202,8 +202,8 @@ def _cut(conversation: Conversation, sizes: Sizes, length: int) -> tuple[Convers
     messages, chain = conversation.messages[:length], conversation.chain[: length + 1]
     opening = min(conversation.opening_end, length)
     shown = replace(sizes, messages=sizes.messages[:length])
-    spans = conversation.spans.grow(messages, length)
-    return Conversation(conversation.leading, SharedList(messages), SharedList(chain), opening, spans), shown
+    spans = find_spans(messages, length, conversation.spans)
+    return Conversation(conversation.leading, messages, chain, opening, spans), shown
 
 
 def _estimate(

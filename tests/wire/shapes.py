@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.wire.format import Format
 from gateway.wire.registry import FORMATS
 from tests.builders import messages, responses

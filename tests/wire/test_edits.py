@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received
+from gateway.conversations.reading import Received
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, find_eligible_pivots
 from gateway.core.history.recall import FoundExchange

@@ -5,6 +5,8 @@ Stored state is found by these values.
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Recognizer
-from gateway.core.history.cleared_results import (
+from gateway.core.history.ends import (
     PLACEHOLDERS,
-    ResultHashesRecord,
-    SplitFingerprint,
-    chain_frames,
+    HistorySource,
+    continue_history,
+    find_end_key,
     find_placeholders,
-    find_result_hashes,
-    make_result_hashes,
-    with_result_hashes,
+    make_history_end,
 )
 from gateway.core.history.message import hash_beginning
 from gateway.wire.body import message_key
@@ -31,8 +30,9 @@ from gateway.wire.canonical import (
     flatten_content,
     without_ephemeral_blocks,
 )
-from gateway.wire.format import Format, parse_split_fingerprint
+from gateway.wire.format import Format
 from gateway.wire.registry import FORMATS
+from tests.builders.bodies import read_alone
 from tests.builders.chat import read
 from tests.builders.messages import (
     IMAGE,
@@ -47,7 +47,7 @@ from tests.builders.messages import (
     use,
     user,
 )
-from tests.decisions.builders import JSON, make_pivot, render, render_message, texts
+from tests.decisions.builders import JSON, render, render_message, texts
 from tests.examples import examples
 from tests.wire.shapes import Shape, in_each_format
 
@@ -61,18 +61,22 @@ def test_fingerprints_stay_what_they_were_when_they_were_stored(wire_format: For
     """State on disk is found by these values: if one of them changes, stored conversations are lost."""
     body = (_FINGERPRINTS / f"{wire_format.name}.request.json").read_bytes()
     expected = json.loads((_FINGERPRINTS / f"{wire_format.name}.expected.json").read_text("utf-8"))
-    received = Recognizer(1 << 20, 1 << 20, 8).recognize("tenant", wire_format, body)
+    received = read_alone("tenant", wire_format, body)
     conversation, envelope = received.conversation, received.body.envelope
     assert [message.fingerprint.hex() for message in conversation.leading] == expected["leading"]
     assert [link.hex() for link in conversation.chain] == expected["chain"]
     assert envelope.tools.hex() == expected["tools"]
     assert envelope.system.hex() == expected["system"]
-    messages = enumerate(conversation.messages)
-    found = [parse_split_fingerprint(wire_format, message, received.raw(at)) for at, message in messages]
-    hashes = [message for message in found if message is not None]
-    assert len(hashes) == len(found)
-    assert [result.hex() for message in hashes for result in message.results] == expected["results"]
-    assert [link.hex() for link in chain_frames(conversation, hashes)] == expected["result_chain"]
+    splits = [message.split for message in conversation.messages]
+    assert [result for split in splits for result in list_parts(split)[1:]] == expected["results"]
+    frames = [message.split[:32] or message.fingerprint for message in conversation.messages]
+    root = sha256(b"skeleton:" + conversation.chain[0]).digest()
+    chain = accumulate(frames, lambda link, frame: sha256(link + frame).digest(), initial=root)
+    assert [link.hex() for link in chain] == expected["result_chain"]
+
+
+def list_parts(split: bytes) -> list[str]:
+    return [split[at : at + 32].hex() for at in range(0, len(split), 32)]
 
 
 def fingerprint(name: str, message: object) -> bytes:
@@ -368,28 +372,18 @@ def test_fields_that_clients_add_to_a_part_do_not_matter() -> None:
 _CLEARED = find_placeholders("")
 
 
-def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[SplitFingerprint]]:
-    received = read(body, tenant)
-    messages = received.conversation.messages
-    found = [
-        parse_split_fingerprint(received.format, message, received.raw(at))
-        for at, message in enumerate(messages)
-    ]
-    hashes = [hashes for hashes in found if hashes is not None]
-    assert len(hashes) == len(found)
-    return chain_frames(received.conversation, hashes), hashes
+_SOURCE = HistorySource(b"s", is_named=False, is_proof=False)
 
 
-def fits(before: Sequence[JSON], now: Sequence[JSON], tenant: str = "t") -> bool:
-    """Would a pivot over all messages before be found again for the messages now?"""
-    chain, hashes = read_all(render(before))
-    received = read(render(before)).conversation
-    outline = make_result_hashes(make_pivot(received, len(hashes)), "c", hashes)
-    now_chain, now_hashes = read_all(render(now, 1), tenant)
-    if outline is None or now_chain[-1] != chain[-1]:
-        return False
-    known = ResultHashesRecord(owner="t", key=chain[-1].hex(), covers=len(hashes))
-    return find_result_hashes(with_result_hashes(known, outline, _CLEARED), now_hashes, _CLEARED) is not None
+def fits(before: Sequence[JSON], now: Sequence[JSON]) -> bool:
+    """Is a request of these messages recognized behind those before, and a reply?"""
+    known = read(render(before)).conversation
+    key = find_end_key(_SOURCE, known)
+    received = read(render([*now, {"role": "assistant", "content": "Done."}], 1)).conversation
+    end = len(received.messages) - 1
+    assert key is not None
+    record = make_history_end("t", key, known)
+    return continue_history(record, received, end, _SOURCE, _CLEARED) is not None
 
 
 def text_of(message: JSON) -> str:

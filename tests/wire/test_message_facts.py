@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.cleared_results import SplitFingerprint
 from gateway.core.history.conversation import is_boundary
 from gateway.core.history.message import Call, Message
 from gateway.core.history.transcript import TranscriptEntry as Entry
 from gateway.core.history.transcript import list_entries, render_transcript
 from gateway.wire.body import UNBOUNDED
 from gateway.wire.canonical import iter_words
-from gateway.wire.format import parse_split_fingerprint
 from gateway.wire.registry import FORMATS
 from tests.builders.messages import (
     IMAGE,
@@ -427,11 +425,8 @@ def test_base64_is_not_a_word(text: str) -> None:
     assert list(iter_words([text])) == []
 
 
-def split(name: str, message: object) -> SplitFingerprint:
-    raw = json.dumps(message).encode()
-    found = parse_split_fingerprint(FORMATS[name], FORMATS[name].parse_message(raw, b""), raw)
-    assert found is not None
-    return found
+def split(name: str, message: object) -> bytes:
+    return FORMATS[name].parse_message(json.dumps(message).encode(), b"").split
 
 
 _PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
@@ -439,16 +434,17 @@ _PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"ur
 
 @pytest.mark.parametrize("content", ["a", "", None, 7, _PARTS])
 def test_results_are_told_from_the_rest_of_a_message(content: Any) -> None:
-    def split_all(content: object) -> list[SplitFingerprint]:
+    def split_all(content: object) -> list[bytes]:
         blocks = [result("a", content, is_error=True), SERVER_RESULT, text_block("Go on.")]
         chat = split("chat", {"role": "tool", "content": content, "tool_call_id": "a", "x-unknown": 1})
         return [chat, split("responses", {**_OUTPUT, "output": content}), split("messages", user(*blocks))]
 
     found, others = split_all(content), split_all("x")
-    assert [each.frame for each in found] == [each.frame for each in others]
-    assert {each.results for each in found} == {found[0].results} != {each.results for each in others}
+    assert [each[:32] for each in found] == [each[:32] for each in others]
+    assert {each[32:] for each in found} == {found[0][32:]} != {each[32:] for each in others}
+    assert len(found[0]) == 64
 
 
 @pytest.mark.parametrize("item", [_SCREEN, {"type": "mcp_call", "id": "a", "output": "text"}])
 def test_an_output_that_no_client_clears_is_a_part_of_its_item(item: JSON) -> None:
-    assert split("responses", item) == SplitFingerprint(read_item(item).fingerprint)
+    assert split("responses", item) == b""

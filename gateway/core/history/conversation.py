@@ -12,8 +12,7 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from gateway.core.history.message import Message
-from gateway.core.history.shared_list import SharedList
-from gateway.core.history.spans import Spans
+from gateway.core.history.spans import Span, find_spans, is_inside
 
 # Stands for a message that the client no longer sends.
 GONE: Final = Message(role="other", key=bytes(32), fingerprint=bytes(32), size_bytes=0)
@@ -36,21 +35,23 @@ class Conversation:
     # The system and developer messages at the beginning. They are outside the chain: they are always
     # forwarded as sent, and may change between turns (they contain the date).
     leading: Sequence[Message]
-    messages: SharedList[Message]
+    messages: list[Message]
     # `chain[i]` is the running fingerprint of the first `i` messages; `chain[0]` stands for tenant and
     # format.
-    chain: SharedList[bytes]
+    chain: list[bytes]
     # The position of the first reply, or the number of messages if there is none. It is never before the end
     # of a group with an opaque message.
     opening_end: int
-    # The messages that belong together although they are not neighbors.
-    spans: Spans = field(default_factory=Spans)
+    # The messages that belong together although they are not neighbors, in their order, without overlaps.
+    spans: Sequence[Span] = ()
     # Set if `messages` holds some that were not received.
     trim: Trim | None = None
     # The chain over everything received.
     key: bytes = field(init=False)
     # See find_open_group; found when it is first needed.
     open_group: int | None = field(init=False, default=None, compare=False)
+    # See find_changed; likewise.
+    changed: Sequence[int] | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
         self.key = self.chain[-1]
@@ -81,14 +82,19 @@ class Conversation:
             position += 1
         return messages[position].role if position < len(messages) else "none"
 
-    def find_changed(self) -> list[int]:
+    def find_changed(self) -> Sequence[int]:
         """Positions of the received messages that the client does not send as it first did, in order.
 
         All are named for which this is not known.
         """
-        positions = self.trim.positions if self.trim is not None else ()
-        chain, messages = self.chain, self.messages
-        return [at for at in positions if add_link(chain[at], messages[at]) != chain[at + 1]]
+        if self.trim is None:
+            return ()
+        if self.changed is None:
+            chain, messages = self.chain, self.messages
+            self.changed = [
+                at for at in self.trim.positions if add_link(chain[at], messages[at]) != chain[at + 1]
+            ]
+        return self.changed
 
     def index(self, position: int) -> int:
         """How many received messages stand before a position."""
@@ -103,7 +109,7 @@ def begin_conversation(owner: str, wire_format: str) -> Conversation:
     """The empty conversation: `c0 = H(tenant, wire format)`."""
     name = owner.encode()
     root = hashlib.sha256(b"%d:%s:%s" % (len(name), name, wire_format.encode())).digest()
-    return Conversation(leading=(), messages=SharedList([]), chain=SharedList([root]), opening_end=0)
+    return Conversation(leading=(), messages=[], chain=[root], opening_end=0)
 
 
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:
@@ -115,8 +121,8 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     if not keep:
         more = list(takewhile(lambda message: message.role == "system", added))
         leading, added = [*leading, *more], added[len(more) :]
-    messages = before.messages.grow(keep, added)
-    links, link = [], before.chain[keep]
+    messages, chain = [*before.messages[:keep], *added], before.chain[: keep + 1]
+    link = chain[-1]
     opening_end = _find_opening_end(before, keep)
     for position, message in enumerate(added, keep):
         if opening_end == position and _is_still_opening(messages, position):
@@ -124,9 +130,8 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         if message.is_opaque:
             opening_end = position + 1
         link = add_link(link, message)
-        links.append(link)
-    chain = before.chain.grow(keep + 1, links)
-    return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep))
+        chain.append(link)
+    return Conversation(leading, messages, chain, opening_end, find_spans(messages, keep, before.spans))
 
 
 def _find_opening_end(before: Conversation, keep: int) -> int:
@@ -173,7 +178,7 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
     before, message = messages[position - 1], messages[position]
     if message.results or before.calls or message.role == before.role == "assistant":
         return False
-    return not conversation.spans.cover(position)
+    return not conversation.spans or not is_inside(conversation.spans, position)
 
 
 def list_links(conversation: Conversation, start: int, end: int | None = None) -> Iterator[bytes]:

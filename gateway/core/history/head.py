@@ -39,7 +39,7 @@ class Head:
     followed_by: str | None = None
     # How many messages the active pivot covers.
     covers: int = 0
-    # How many messages behind the pivot the client no longer sent.
+    # How many messages behind the pivot the client no longer sent as it first did.
     dropped: int = 0
     # Of the active pivot. The usage counts for this version alone.
     pivot_version: int = 1
@@ -66,11 +66,12 @@ def is_sent_alike(one: Head, other: Head) -> bool:
 
 
 def count_dropped(conversation: Conversation, covers: int) -> int:
-    """Messages behind the covered ones that the client no longer sends."""
+    """Messages behind the covered ones that the client no longer sends, or sends in another form."""
     if conversation.trim is None:
         return 0
     received = len(conversation.trim.positions) - conversation.index(covers)
-    return len(conversation.messages) - covers - received
+    gone = len(conversation.messages) - covers - received
+    return gone + sum(position >= covers for position in conversation.find_changed())
 
 
 def is_comparable(head: Head, conversation: Conversation) -> bool:

@@ -53,19 +53,12 @@ class Pivot:
     version: int = 1
     # When a person wrote this version; None for a text that the gateway made.
     edited_seconds: float | None = None
-    # The key of the pivot that this one is a copy of; None for an original.
-    origin: str | None = None
-    # The id of the conversation in which it was made, under which its originals are kept; copies keep it.
+    # The id of the conversation in which it was made, under which its originals are kept.
     conversation: str = ""
     # Says what the summary is (`core.history.framing`); empty for none.
     framing: str = ""
     # Pieces of the originals that stand behind the summary; empty for none.
     recalled: str = ""
-
-    @property
-    def first_key(self) -> str:
-        """The key under which it was made, which its copies share."""
-        return self.origin or self.key
 
     @property
     def is_edited(self) -> bool:
@@ -75,16 +68,6 @@ class Pivot:
     def text(self) -> str:
         """What is sent: the framing, the summary, and what was recalled."""
         return "\n\n".join(filter(None, (self.framing, self.summary, self.recalled)))
-
-
-def are_copies(one: Pivot, other: Pivot) -> bool:
-    """Whether both were made by one compaction: under other keys, or in other versions."""
-    if one.owner != other.owner or one.covers != other.covers:
-        return False
-    if one.first_key == other.first_key:
-        return True
-    # Copies of earlier gateways do not name their origin.
-    return one.created_seconds == other.created_seconds and one.summary == other.summary
 
 
 def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:

@@ -1,11 +1,11 @@
 """Messages that a cut must not separate although they are not neighbors: those between a call and its result.
 
 Two kinds of results make a span. One comes before the next reply, but after other messages. The other is
-late: the model has replied in between. Knows positions; one pass over the messages finds all spans.
+late: the model has replied in between. One pass over the messages finds all spans.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -23,120 +23,78 @@ class Span(NamedTuple):
     end: int
 
 
-class Spans:
-    """The spans of a conversation, in ascending order of their ends. They may overlap."""
+def find_spans(messages: Sequence[Message], keep: int = 0, before: Sequence[Span] = ()) -> Sequence[Span]:
+    """The spans of these messages in their order; those that overlap are one.
 
-    __slots__ = ("_found", "_merged")
-
-    def __init__(self, found: Sequence[Span] = ()) -> None:
-        self._found = found
-        # Starts and ends without overlaps, made when they are first needed: few requests ask for them.
-        self._merged: tuple[list[int], list[int]] | None = None
-
-    def grow(self, messages: Sequence[Message], keep: int) -> "Spans":
-        """The spans of `messages`, if these are the spans of messages that share the first `keep`."""
-        before = self._found[: bisect_left(self._found, keep, key=_get_end)] if self._found else ()
-        added = find_spans(messages, keep)
-        if not added and len(before) == len(self._found):
-            return self
-        return Spans([*before, *added])
-
-    def cover(self, position: int) -> bool:
-        """Whether a span forbids a cut before this position."""
-        if not self._found:
-            return False
-        if self._merged is None:
-            self._merged = _merge(self._found)
-        starts, ends = self._merged
-        at = bisect_left(ends, position)
-        return at < len(ends) and starts[at] < position
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[Span]:
-        return iter(self._found)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spans) and list(self._found) == list(other._found)
-
-    __hash__ = None  # type: ignore[assignment]  # compared by content, like the list in it
-
-    def __repr__(self) -> str:
-        return f"Spans({list(self._found)!r})"
+    before: those of messages that share the first `keep`.
+    """
+    if not before:
+        return merge_spans(_walk(messages, keep))
+    whole = bisect_left(before, keep, key=_get_end)
+    # A span that has several results may have lost only the last of them.
+    start = min(keep, before[whole].start + 1) if whole < len(before) else keep
+    return merge_spans([*before[:whole], *_walk(messages, start)])
 
 
-def find_spans(messages: Sequence[Message], start: int = 0) -> list[Span]:
-    """The spans that end at `start` or behind it. Looks at the messages before only if it has to."""
-    finder = _Finder(messages)
+def merge_spans(found: Iterable[Span]) -> list[Span]:
+    """found: in ascending order of their ends."""
     spans: list[Span] = []
-    for position in range(start, len(messages)):
-        message = messages[position]
-        if message.results:
-            first = finder.find_first(position, message)
-            # Neighbors are never separated in any case.
-            if first < position - 1:
-                spans.append(Span(first, position))
-        finder.add(position, message)
+    for start, end in found:
+        while spans and spans[-1].end > start:
+            start = min(start, spans.pop().start)
+        spans.append(Span(start, end))
     return spans
 
 
-class _Finder:
-    """Takes the messages in their order."""
+def is_inside(spans: Sequence[Span], position: int) -> bool:
+    """Whether one of these, which do not overlap, forbids a cut before this position."""
+    at = bisect_left(spans, position, key=_get_end)
+    return at < len(spans) and spans[at].start < position
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-        # The calls of the newest reply, as far as they have been added.
-        self._calls: set[str] = set()
-        self._role = ""
-        # The nearest position with a result or a reply; None as long as nothing that was added has one.
-        self._stop: int | None = None
-        # The results since the newest reply.
-        self._answered: set[str] = set()
-        self._index: _Index | None = None
 
-    def add(self, position: int, message: Message) -> None:
-        is_reply = message.role == "assistant"
-        if is_reply and self._role != "assistant":
-            self._calls.clear()
-        self._role = message.role
-        for call in message.calls:
-            self._calls.add(call.id)
-        if is_reply:
-            self._stop = position
-            self._answered = set()
-        elif message.results:
-            self._stop = position
-            self._answered.update(message.results)
-        if self._index is not None:
-            self._index.add(position, message)
+def _walk(messages: Sequence[Message], start: int) -> Iterator[Span]:
+    """The spans that end at `start` or behind it. Looks at the messages from the newest reply before on, and
+    further back only for a result that this one did not call for.
+    """
+    # Since the newest reply: its calls, the results, and the nearest position with a reply or a result.
+    calls, answered, stop = set[str](), set[str](), 0
+    index: _Index | None = None
+    begin = _find_newest_reply(messages, start)
+    for position in range(begin, len(messages)):
+        message = messages[position]
+        results = message.results
+        if results and position >= start:
+            first = stop if answered.isdisjoint(results) else position
+            if not calls.issuperset(results):
+                index = index or _Index(messages, position)
+                first = min(first, index.find_late_call(position, results))
+            # Neighbors are never separated in any case.
+            if first < position - 1:
+                yield Span(first, position)
+        if message.role == "assistant":
+            if _begins_reply(messages, position):
+                calls.clear()
+            stop, answered = position, set()
+        elif results:
+            stop = position
+            answered.update(results)
+        calls.update([call.id for call in message.calls])
+        if index is not None:
+            index.add(position)
 
-    def find_first(self, position: int, message: Message) -> int:
-        """The first position that the results at this position hold together with theirs."""
-        first = self._find_awaited(position, message.results)
-        if self._calls.issuperset(message.results):
-            return first
-        if self._index is None:
-            self._index = _Index(self._messages, position)
-        return min(first, self._index.find_late_call(position, message.results))
 
-    def _find_awaited(self, position: int, results: Sequence[str]) -> int:
-        """The stop before the first result of a reply; the position itself for any later result."""
-        if self._stop is None:
-            self._look_back(position)
-        return position if self._stop is None or not self._answered.isdisjoint(results) else self._stop
+def _find_newest_reply(messages: Sequence[Message], end: int) -> int:
+    """Where the newest reply before a position begins; 0 if there is none."""
+    while end > 0 and messages[end - 1].role != "assistant":
+        end -= 1
+    while end > 0 and messages[end - 1].role == "assistant":
+        end -= 1
+    return end
 
-    def _look_back(self, position: int) -> None:
-        """Takes in the messages from the newest reply before the first that was added."""
-        stop = -1
-        for at in range(position - 1, -1, -1):
-            message = self._messages[at]
-            if stop < 0 and (message.results or message.role == "assistant"):
-                stop = at
-            if message.role == "assistant":
-                break
-            self._answered.update(message.results)
-        self._stop = stop
+
+def _begins_reply(messages: Sequence[Message], position: int) -> bool:
+    is_reply = messages[position].role == "assistant"
+    return is_reply and (position == 0 or messages[position - 1].role != "assistant")
 
 
 class _Index:
@@ -148,16 +106,13 @@ class _Index:
         self._answered: dict[str, int] = {}
         self._replies = (-1, -1)
         for at in range(max(0, position - _MAX_BETWEEN), position):
-            self.add(at, messages[at])
+            self.add(at)
 
-    def add(self, position: int, message: Message) -> None:
-        for call in message.calls:
-            self._called[call.id] = position
-        for answered in message.results:
-            self._answered[answered] = position
-        if message.role == "assistant" and (
-            position == 0 or self._messages[position - 1].role != "assistant"
-        ):
+    def add(self, position: int) -> None:
+        message = self._messages[position]
+        self._called.update([(call.id, position) for call in message.calls])
+        self._answered.update([(answered, position) for answered in message.results])
+        if _begins_reply(self._messages, position):
             self._replies = self._replies[1], position
 
     def find_late_call(self, position: int, results: Sequence[str]) -> int:
@@ -174,15 +129,3 @@ class _Index:
                 if self._replies[1 if own else 0] > at:
                     first = at
         return first
-
-
-def _merge(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
-    starts: list[int] = []
-    ends: list[int] = []
-    for start, end in spans:
-        while ends and ends[-1] > start:
-            start = min(start, starts.pop())
-            ends.pop()
-        starts.append(start)
-        ends.append(end)
-    return starts, ends

@@ -1,26 +1,41 @@
-"""Recognizes a history whose client no longer sends all of it.
+"""Recognizes a history whose client no longer sends all of it as it was.
 
-Some clients drop their oldest messages at each turn, drop old tool results, or shorten old messages. Then a
-request begins differently each time, and its chain is another one. What is left ends like an earlier request,
-so the newest messages of each recorded request are kept. A run of them in a later request, up to the last
-one, is the proof that the history before them is the same, if the run is long enough and if nothing else
-speaks against it. Where the client does not name its session, more is wanted: another person may begin with
-the words that a history ends with. Knows no wire format and no store. A missed match costs a summary; a wrong
-one corrupts a session.
+Some clients drop their oldest messages at each turn, clear or drop old tool results, or shorten old messages.
+Then a request begins differently each time, and its chain is another one. What is left ends like an earlier
+request, so the newest messages of each recorded request are kept. There are two classes of proof:
+
+- Complete, tried first: every message is the recorded one, or has exactly a placeholder in place of some of
+  its results.
+- Partial: a run of the recorded messages, up to the last one, is the proof that the history before them is
+  the same, if the run is long enough and if nothing else speaks against it. Where the client does not name
+  its session, more is wanted: another person may begin with the words that a history ends with.
+
+Either way the request goes on under the chain of the history. Knows no wire format and no store. A missed
+match costs a summary; a wrong one corrupts a session.
 """
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise, takewhile
 from typing import Final, NamedTuple
 
 from gateway.core.history.conversation import GONE, Conversation, Trim, add_link
-from gateway.core.history.message import Message
-from gateway.core.history.shared_list import SharedList
-from gateway.core.history.spans import Span, Spans
+from gateway.core.history.message import Message, fingerprint_result
+from gateway.core.history.spans import Span, merge_spans
 
+# What clients write in place of a result that they clear, as found in their sources.
+PLACEHOLDERS: Final = (
+    # opencode (session/message-v2.ts; 000 in docs/sources.md) and Qwen Code
+    # (microcompaction/microcompact.ts).
+    "[Old tool result content cleared]",
+    # LangChain: the default of ClearToolUsesEdit (agents/middleware/context_editing.py).
+    "[cleared]",
+    # The plugin opencode-dynamic-context-pruning (lib/messages/prune.ts).
+    "[Output removed to save context - information superseded or no longer needed]",
+)
 # The run must be so long, and a search begins with so many messages before a place.
 _PROOF_MESSAGES: Final = 4
 # The run must hold so many bytes: `ok` and `continue` say nothing. What is said again does not count.
@@ -52,6 +67,8 @@ _MAX_OPENING_CHANGE_BYTES: Final = 64
 # A link in hex, and as much as is stored of a fingerprint.
 _LINK_CHARS: Final = 64
 _HEX_CHARS: Final = 24
+# Each part of `Message.split`.
+_HASH_BYTES: Final = 32
 # Of a hash that does not have to tell everything apart.
 _SHAPE_CHARS: Final = 16
 
@@ -63,6 +80,9 @@ class HistorySource(NamedTuple):
     digest: bytes
     # Whether the client names its session.
     is_named: bool
+    # Whether no other process can know of another history that ended alike. Otherwise only a complete proof
+    # counts.
+    is_proof: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +103,9 @@ class HistoryEnd:
     shapes: tuple[str, ...]
     # The chain in hex, joined, from the first of them on that it is known for, to the end.
     links: str
+    # Of the same messages `Message.split` in hex, whole: short hashes could take one result for another.
+    # Empty if there are older messages.
+    splits: tuple[str, ...] = ()
     # There are older messages.
     is_cut: bool = False
     # Different histories end with the messages of the key, and cannot be told apart.
@@ -145,29 +168,82 @@ def make_history_end(
         fingerprints=_join(kept),
         sizes=tuple([message.size_bytes for message in kept]),
         shapes=tuple(map(_describe_shape, kept)),
+        splits=tuple([message.split.hex() for message in kept]) if length == len(kept) else (),
         links=b"".join(chain[length - known :]).hex(),
         is_cut=length > len(kept),
     )
 
 
+@lru_cache(maxsize=64)
+def find_placeholders(placeholder: str) -> frozenset[bytes]:
+    """The fingerprints of results that are only a placeholder: a known one, or the policy's."""
+    return frozenset(fingerprint_result(text) for text in (*PLACEHOLDERS, placeholder) if text)
+
+
 def continue_history(
-    known: HistoryEnd, received: Conversation, end: int, *, is_named: bool
+    known: HistoryEnd,
+    received: Conversation,
+    end: int,
+    source: HistorySource,
+    placeholders: Collection[bytes] = (),
 ) -> Conversation | None:
     """The received conversation as the continuation of a recorded history; None without proof.
 
-    end: where the recorded request ended, among the received messages. is_named: as in HistorySource.
+    end: where the recorded request ended, among the received messages. placeholders: the fingerprints of
+    results that stand for a cleared one.
     """
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
     fingerprints = _split(known.fingerprints, _HEX_CHARS)
+    if _is_complete(known, fingerprints, received.messages[:end], placeholders):
+        opening_end = received.opening_end
+        return _make_trimmed(known, received, end, _Aligned(opening_end, range(end), opening_end))
+    aligned = _find_rest(known, fingerprints, received, end, source) if source.is_proof else None
+    return _make_trimmed(known, received, end, aligned) if aligned is not None else None
+
+
+# Complete
+
+
+def _is_complete(
+    known: HistoryEnd,
+    fingerprints: Sequence[str],
+    messages: Sequence[Message],
+    placeholders: Collection[bytes],
+) -> bool:
+    """Whether each message is the recorded one, but for results that are now exactly a placeholder."""
+    if known.is_cut or not len(messages) == known.length == len(fingerprints):
+        return False
+    return all(
+        _name(message) == fingerprint
+        or (at < len(known.splits) and _is_cleared(known.splits[at], message.split, placeholders))
+        for at, (message, fingerprint) in enumerate(zip(messages, fingerprints, strict=True))
+    )
+
+
+def _is_cleared(before: str, now: bytes, placeholders: Collection[bytes]) -> bool:
+    """Both as `Message.split`: whether no more has changed than that results are gone."""
+    old = bytes.fromhex(before)
+    if not old or len(old) != len(now) or old[:_HASH_BYTES] != now[:_HASH_BYTES]:
+        return False
+    places = (slice(at, at + _HASH_BYTES) for at in range(_HASH_BYTES, len(old), _HASH_BYTES))
+    return all(now[place] == old[place] or now[place] in placeholders for place in places)
+
+
+# Partial
+
+
+def _find_rest(
+    known: HistoryEnd, fingerprints: Sequence[str], received: Conversation, end: int, source: HistorySource
+) -> "_Aligned | None":
     run = _count_run(fingerprints, received.messages[:end])
     if not _is_proof(received.messages[end - run : end]):
         return None
     is_cut_run = known.is_cut and run == len(fingerprints)
     aligned = _align(known, fingerprints, received, end, is_cut_run=is_cut_run)
-    if aligned is not None and not is_named and not _is_rest(known, fingerprints, received, aligned, end):
-        return None
-    return _make_trimmed(known, received, end, aligned) if aligned is not None else None
+    if aligned is None or source.is_named or _is_rest(known, fingerprints, received, aligned, end):
+        return aligned
+    return None
 
 
 def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
@@ -221,7 +297,7 @@ def _align(
         elif (
             spare
             and (index or message.results)
-            and (longer := _find_longer_form(known, at, message)) is not None
+            and (longer := _find_longer_form(known, at, message, is_whole=end == known.length)) is not None
         ):
             at = found = longer
             spare -= 1
@@ -273,15 +349,17 @@ def _has_other_opening(known: HistoryEnd, received: Conversation, left: int, end
     return abs(now_bytes - sum(known.sizes[:left])) <= _MAX_OPENING_CHANGE_BYTES
 
 
-def _find_longer_form(known: HistoryEnd, end: int, message: Message) -> int | None:
+def _find_longer_form(known: HistoryEnd, end: int, message: Message, *, is_whole: bool) -> int | None:
     """The last message shortly before `end` of which this one may be a shorter form, maybe without its calls.
 
     Both begin alike, or are results of the same calls, with a note in place of what was said. If it is a form
-    of an earlier one, it is taken for newer than it is, and rather stays than goes.
+    of an earlier one, it is taken for newer than it is, and rather stays than goes. is_whole: no message is
+    gone. Then another text in place of a result is an edit, and no note.
     """
     if message.calls:
         return None
     is_note = message.size_bytes <= _MAX_PREVIEW_BYTES and bool(message.results) and all(message.results)
+    is_note = is_note and not is_whole
     if not (is_note or message.beginning):
         return None
     shape = _describe_shape(message)
@@ -317,10 +395,10 @@ def _make_trimmed(
     unknown = [hashlib.sha256(b"trimmed:" + received.key).digest()] * (known_from - 1)
     return Conversation(
         received.leading,
-        SharedList(messages),
-        SharedList([received.chain[0], *unknown, *links] if known_from else links),
+        messages,
+        [received.chain[0], *unknown, *links] if known_from else links,
         aligned.opening_end,
-        Spans(_make_spans(received, positions)),
+        merge_spans(_make_spans(received, positions)),
         Trim(positions, known_from),
     )
 
@@ -340,7 +418,8 @@ def _make_spans(received: Conversation, positions: Sequence[int]) -> list[Span]:
 def _make_key(owner_root: bytes, source: HistorySource, messages: Sequence[Message]) -> str:
     state = hashlib.sha256(b"end:" + owner_root + source.digest)
     for message in messages:
-        state.update(message.fingerprint)
+        # A result may have been cleared since. The key only finds a record, and proves nothing.
+        state.update(message.split[:_HASH_BYTES] or message.fingerprint)
     return state.hexdigest()
 
 
