@@ -10,7 +10,8 @@ that are not valid text, and they pass unchanged to clients.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from operator import itemgetter
 from typing import Final
 from urllib.parse import SplitResult, unquote_plus, urlsplit
 
@@ -74,6 +75,8 @@ _SET_COOKIES: Final = frozenset({b"set-cookie", b"set-cookie2"})
 _FETCH_SITE: Final = "Sec-Fetch-Site"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTROL_AS_SPACE: Final = bytes(0x20 if _CONTROL.match(chr(byte)) else byte for byte in range(256))
+
+_without_control: Final = partial(_CONTROL.sub, " ")
 
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 _CONNECTION_LENGTH: Final = len(b"connection")
@@ -208,17 +211,16 @@ class ResponseHead:
         texts = [f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}"]
         for name, value in self._own.items():
             texts.append(f"{name}: {value}")
-        return b"".join([*_make_lines(texts), *[line for _, line in self._fields], b"\r\n"])
+        return b"".join((_encode(texts), *map(itemgetter(1), self._fields), b"\r\n"))
 
 
 def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
     """A head with the end-to-end headers of an upstream's response."""
-    beginnings = _choose_passing(tuple([name for name, _ in raw]), _find_connection_options(raw))
-    fields = [
-        (passing[0], (passing[1] + value).translate(_CONTROL_AS_SPACE) + b"\r\n")
-        for passing, (_, value) in zip(beginnings, raw, strict=True)
-        if passing is not None
-    ]
+    beginnings = _choose_passing(tuple(map(itemgetter(0), raw)), _find_connection_options(raw))
+    fields: list[Field] = []
+    for passing, (_, value) in zip(beginnings, raw, strict=True):
+        if passing is not None:
+            fields.append((passing[0], (passing[1] + value).translate(_CONTROL_AS_SPACE) + b"\r\n"))
     return ResponseHead(status, reason, fields)
 
 
@@ -242,8 +244,7 @@ def without_cookies(raw: RawHeaders) -> RawHeaders:
 
 
 def make_fields(headers: Mapping[str, str]) -> list[Field]:
-    names = [name.lower().encode() for name in headers]
-    return list(zip(names, _make_lines([f"{name}: {value}" for name, value in headers.items()]), strict=True))
+    return [(name.lower().encode(), _encode([f"{name}: {value}"])) for name, value in headers.items()]
 
 
 class UpstreamHead:
@@ -343,5 +344,6 @@ def _find_connection_options(raw: RawHeaders) -> frozenset[bytes]:
     return options
 
 
-def _make_lines(texts: list[str]) -> list[bytes]:
-    return [text.encode("utf-8", "surrogateescape").translate(_CONTROL_AS_SPACE) + b"\r\n" for text in texts]
+def _encode(texts: Iterable[str]) -> bytes:
+    """Each as a line of its own."""
+    return "\r\n".join((*map(_without_control, texts), "")).encode("utf-8", "surrogateescape")

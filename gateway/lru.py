@@ -26,8 +26,6 @@ class Lru(Generic[K, V]):
         # The least recently used entry comes first. Each holds its value and its weight in bytes.
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.size_bytes = 0
-        # Values dropped for lack of room so far. A caller that remembers what is absent needs this count.
-        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -72,7 +70,7 @@ class Lru(Generic[K, V]):
         return self._make_room()
 
     def pop(self, key: K) -> V | None:
-        """Takes the value out of the cache. Not counted as an eviction."""
+        """Takes the value out of the cache."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
@@ -94,7 +92,6 @@ class Lru(Generic[K, V]):
         while self.size_bytes > self._max_bytes or len(self._entries) > self._max_items:
             _, (value, weight_bytes) = self._entries.popitem(last=False)
             self.size_bytes -= weight_bytes
-            self.evictions += 1
             dropped.append(value)
         return dropped
 

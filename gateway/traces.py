@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -27,13 +27,18 @@ from opentelemetry.trace import Tracer as SpanMaker
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
-from gateway.http.answered import Answered, Fact
-from gateway.http.request import RequestHead
+from gateway.http.answered import Answered
+from gateway.http.client import UpstreamCall
+from gateway.http.reply import Reply
+from gateway.http.request import Request
+from gateway.http.server import Handler
 from gateway.settings import Traces
 from gateway.wire.reading import OnEvent, ResponseDocument
 from gateway.wire.sse import SseEvent
 
 log = logging.getLogger("gateway.traces")
+
+Fact = str | bool | int | float | Sequence[str] | None
 
 # GenAI conventions: github.com/open-telemetry/semantic-conventions-genai (docs/gen-ai/gen-ai-spans.md). They
 # are not stable yet, so a name changes here only. What they have no name for begins with `gateway.`.
@@ -76,7 +81,9 @@ _NAMES: Final = {
     "tokens_before": "gateway.compaction.tokens_before",
     "tokens_after": "gateway.compaction.tokens_after",
 }
-# Upstreams and clients choose these; this much is sent.
+# Plans that send less than the whole conversation.
+_COMPACTED: Final = frozenset({"pivot", "pivot+pruned", "digest", "pruned", "cut"})
+# Upstreams and clients choose these, and the word for an end; this much is sent.
 _FOREIGN: Final = frozenset({"request_model", "response_model", "response_id"})
 _NAME_CHARS: Final = 128
 # By the end of the host's name.
@@ -162,25 +169,40 @@ class Tracer:
                 self._watch.is_silent = True
             log.warning("traces: the collector took too long at the end, so the last ones are lost")
 
-    @contextmanager
-    def request(self, head: RequestHead, answered: Answered) -> Iterator[None]:
-        """The current span meanwhile. It continues the client's trace, and says what is known at last."""
-        # A list in several lines is joined.
-        received = {name: ",".join(found) for name in _CARRIED if (found := head.headers.getall(name, None))}
-        parent = self._propagator.extract(received)
-        span = self._maker.start_span("relay", parent, SpanKind.SERVER, {_NAMES["method"]: head.method})
-        token = attach(set_span_in_context(span, parent))
-        try:
-            yield
-        finally:
-            detach(token)
-            self.describe(span, **answered.list_facts())
-            if answered.is_followed:
-                span.update_name(_name_chat(answered.model))
-                self.describe(span, provider=_find_provider(answered.base_url, answered.chosen_upstream))
-            if not answered.status:
-                _fail(span, "client_gone")
-            span.end()
+    def around(self, respond: Handler) -> Handler:
+        """The same with a span for each request, the current one meanwhile. It continues the client's
+        trace, and says what is known at last.
+        """
+
+        async def respond_traced(request: Request, reply: Reply) -> None:
+            headers, method = request.head.headers, request.head.method
+            # A list in several lines is joined.
+            received = {name: ",".join(found) for name in _CARRIED if (found := headers.getall(name, None))}
+            parent = self._propagator.extract(received)
+            span = self._maker.start_span("relay", parent, SpanKind.SERVER, {_NAMES["method"]: method})
+            token = attach(set_span_in_context(span, parent))
+            try:
+                await respond(request, reply)
+            finally:
+                detach(token)
+                self._end(span, reply.answered)
+
+        return respond_traced
+
+    def _end(self, span: Span, answered: Answered) -> None:
+        self.describe(span, **_list_facts(answered))
+        if answered.is_followed:
+            span.update_name(_name_chat(answered.model))
+            self.describe(span, **_list_followed_facts(answered))
+        if not answered.status:
+            _fail(span, "client_gone")
+        span.end()
+
+    def relay(self, call: UpstreamCall) -> AbstractContextManager[Span]:
+        """The span of a client's request on its way to an upstream."""
+        method, url = call.head.method, call.head.url
+        facts = {"method": method, "upstream": call.upstream.name, "server": url.host or ""}
+        return self.call(method, port=url.port or 0, **facts)
 
     @contextmanager
     def call(self, name: str, **facts: Fact) -> Iterator[Span]:
@@ -195,11 +217,9 @@ class Tracer:
         finally:
             span.end()
 
-    @contextmanager
-    def summary_call(self, model: str, url: str, upstream: str) -> Iterator[Span]:
+    def summary_call(self, model: str, url: str, upstream: str) -> AbstractContextManager[Span]:
         facts = {"request_model": model, "upstream": upstream, "provider": _find_provider(url, upstream)}
-        with self.call(_name_chat(model), operation="chat", **facts) as span:
-            yield span
+        return self.call(_name_chat(model), operation="chat", **facts)
 
     def record_compaction(self, seconds: float, end_seconds: float, **facts: Fact) -> None:
         """The span of one that has ended, below the current one. end_seconds: since 1970."""
@@ -300,6 +320,43 @@ def _read_names(event: SseEvent, answered: Answered) -> bool:
             answered.response_model, answered.response_id = named.model, named.id or None
             return True
     return False
+
+
+def _list_facts(it: Answered) -> dict[str, Fact]:
+    """By the words of the table."""
+    usage, reason = it.usage, it.finish_reason
+    return {
+        "format": it.format,
+        "plan": it.plan_name,
+        "upstream": it.upstream,
+        "compacted": it.plan_name in _COMPACTED or None,
+        "status": it.status or None,
+        "input_tokens": usage and usage.prompt_tokens,
+        "output_tokens": usage and usage.output_tokens,
+        "cached_tokens": usage and usage.cached_tokens,
+        "cache_write_tokens": usage and usage.cache_write_tokens,
+        "finish_reasons": (reason[:_NAME_CHARS],) if reason is not None else None,
+        "response_model": it.response_model,
+        "response_id": it.response_id,
+        "first_byte_seconds": it.first_byte_seconds,
+        "own_seconds": it.own_seconds,
+        "waited_seconds": it.waited_seconds or None,
+    }
+
+
+def _list_followed_facts(it: Answered) -> dict[str, Fact]:
+    """The same of a request that is followed."""
+    return {
+        "operation": "chat",
+        "provider": _find_provider(it.base_url, it.chosen_upstream),
+        "conversation": it.conversation,
+        "tenant": it.tenant,
+        "request_model": it.model,
+        "requested_tokens": it.requested_tokens,
+        "is_streaming": it.is_streaming or None,
+        "received": it.received,
+        "sent": it.sent,
+    }
 
 
 def _fail(span: Span, kind: str) -> None:

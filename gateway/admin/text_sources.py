@@ -23,7 +23,7 @@ from gateway.wire.arrays import CountedArrays
 
 
 class ArrayShower(Protocol):
-    """See `pipeline.array_view`."""
+    """See `pipeline.array`."""
 
     def show(
         self, newest: NewestRequest, start: int, most: int

@@ -22,15 +22,14 @@ from gateway.limits.discovery import Discovery
 from gateway.mcp.endpoint import McpEndpoint
 from gateway.mcp.tools import HistoryTools
 from gateway.pipeline.admission import Admission
-from gateway.pipeline.array_view import ArrayView
-from gateway.pipeline.commands import Commands
-from gateway.pipeline.count_tokens import CountTokens
-from gateway.pipeline.first_seen import FirstSeen
-from gateway.pipeline.overflow_retry import OverflowRetry
-from gateway.pipeline.planning_step import PlanningStep
+from gateway.pipeline.array import ArrayView
+from gateway.pipeline.asks import Commands, CountTokens
+from gateway.pipeline.log import RequestLog
+from gateway.pipeline.plan import PlanningStep
 from gateway.pipeline.proxy import Proxy
-from gateway.pipeline.question_recall import QuestionRecall
+from gateway.pipeline.question import QuestionRecall
 from gateway.pipeline.relay import Relay
+from gateway.pipeline.retry import OverflowRetry
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.learning import Learner
@@ -81,6 +80,8 @@ class Serving:
         self.manual = ManualCompaction(state, self._planner, self._compactor, reporter)
         self.editor = SummaryEditor(state, self._planner, sizer, reporter)
         self.proxy = self._make_proxy(process)
+        tracer = process.tracer
+        self.respond = tracer.around(self.proxy.respond) if tracer is not None else self.proxy.respond
         self.arrays = ArrayView(self._planner, self._maker, process.budget)
         # None where the settings leave `/mcp` to the upstream.
         self.mcp = _make_mcp(settings, process) if settings.mcp else None
@@ -113,7 +114,7 @@ class Serving:
         turns = TurnBuilder(Policies(settings), reader, self._limits, discovery, state, self.prices)
         sender = self._make_sender(process)
         recall = QuestionRecall(process.search, state.recalls, lanes, process.sizer, metrics)
-        planning = PlanningStep(settings, planner, self._compactor, self.job, self.manual, recall)
+        planning = PlanningStep(planner, self._compactor, self.job, self.manual, recall)
         return Proxy(
             settings=settings,
             memory=process.budget,
@@ -123,15 +124,13 @@ class Serving:
             names=process.names,
             sessions=process.sessions,
             turns=turns,
-            commands=Commands(settings, self.manual),
+            commands=Commands(self.manual),
             count_tokens=CountTokens(turns, planner, self._maker, relay),
             planning=planning,
             sender=sender,
-            overflow_retry=OverflowRetry(planning, sender, learner, process.reporter),
+            overflow_retry=OverflowRetry(planning, sender, self._maker, learner, process.reporter),
             relay=relay,
-            metrics=metrics,
-            first_seen=FirstSeen(self._limits),
-            tracer=process.tracer,
+            log=RequestLog(self._limits, metrics),
         )
 
 

@@ -32,6 +32,7 @@ from gateway.http.request import Request, RequestHead
 from gateway.http.server import Server
 from gateway.limits.discovery import check_upstreams
 from gateway.mcp.endpoint import is_mcp
+from gateway.reporting.metrics import gauges
 from gateway.settings import Bounds, Settings
 from gateway.store.redis_address import is_redis
 
@@ -78,6 +79,7 @@ class Gateway:
         admin_socket = place.admin_socket if place is not None else None
         self._admin = build_admin(settings, admin_socket, self._facts, self.process, lambda: self.serving)
         self.server = Server(self._respond, _make_bounds(settings.bounds))
+        self.process.metrics.watch(gauges.OPEN_REQUESTS, lambda: {"": self.server.open_requests})
         self._exits = AsyncExitStack()
         self._is_stopping = False
         self.process.stores.state.subscribe(self)
@@ -260,7 +262,7 @@ class Gateway:
         elif serving.mcp is not None and is_mcp(head.target):
             await serving.mcp.respond(request, reply)
         else:
-            await serving.proxy.respond(request, reply)
+            await serving.respond(request, reply)
 
 
 @asynccontextmanager

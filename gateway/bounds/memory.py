@@ -1,15 +1,14 @@
-"""The memory that all bodies under way may take together, in this process.
+"""The memory that all large bodies under way may take together, in this process.
 
-Small bodies are counted and never wait. A large one that does not fit waits for a while, and is then refused
-with 503 and `Retry-After`. Of those that wait, the one whose tenant holds least comes first, then the oldest.
-One request at a time may pass the bound: the only large one, or one that holds a part of its body already.
-Otherwise requests that hold half of their bodies would wait for one another.
+Small bodies are free. A large one that does not fit waits for a while, and is then refused with 503 and
+`Retry-After`. Of those that wait, the one whose tenant holds least comes first, then the oldest. One request
+at a time may pass the bound: the only large one, or one that holds a part of its body already. Otherwise
+requests that hold half of their bodies would wait for one another.
 """
 
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from operator import itemgetter
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,8 +16,8 @@ from gateway.core.errors import Overloaded
 
 # Most requests are smaller, and a thousand of them at a time take no more than the largest body.
 SMALL_BYTES: Final = 64 * 1024
-# Every step of a request of 2 KB takes less.
-_LEAST_BYTES: Final = 16 * 1024
+# Measured: reading a body takes up to five times its bytes while it goes on, and planning no more.
+_WORK_COPIES: Final = 5
 # A large request is read and sent in a few seconds. Clients try a 503 again, and do not wait for a minute.
 _WAIT_SECONDS: Final = 10.0
 
@@ -33,15 +32,14 @@ class _Waiter:
 class MemoryBudget:
     def __init__(self, max_bytes: int, wait_seconds: float = _WAIT_SECONDS) -> None:
         self.max_bytes = max_bytes
+        # Of the shares that are not small.
         self.used_bytes = 0
         self._wait_seconds = wait_seconds
-        # The shares that are not small.
         self._large: set[Share] = set()
+        # What the large shares of each tenant hold.
+        self._held: Counter[str] = Counter()
         # In the order of their arrival. A dictionary of waiters is a list that forgets any quickly.
         self._waiters: dict[_Waiter, None] = {}
-        # Whether they will be served in this round of the event loop. All that is given back in it is given
-        # out at once: with thousands of waiters, a look at each of them costs milliseconds.
-        self._will_serve = False
         # The one share that may pass the bound.
         self._beyond: Share | None = None
 
@@ -57,12 +55,9 @@ class MemoryBudget:
         """
         return Share(self, owner)
 
-    def try_take(self, share: "Share", size_bytes: int) -> bool:
-        """Takes so many bytes more if they are free and nobody waits for them."""
-        if self._waiters or not self._has_room(share, size_bytes):
-            return False
-        self.take(share, size_bytes)
-        return True
+    def may_take(self, share: "Share", size_bytes: int) -> bool:
+        """Whether so many bytes more are free, and nobody waits for them."""
+        return not self._waiters and self._has_room(share, size_bytes)
 
     def may_pass(self, share: "Share") -> bool:
         """Whether a share that holds a part of its body may go beyond the bound from now on."""
@@ -78,65 +73,53 @@ class MemoryBudget:
             await asyncio.wait((waiter.granted,), timeout=self._wait_seconds)
         except asyncio.CancelledError:
             if waiter.granted.done():
-                self.release(share, size_bytes)
+                share.shrink(size_bytes)
             raise
         finally:
             if not waiter.granted.done():
                 del self._waiters[waiter]
-                self._serve_soon()
+                self._serve()
         if not waiter.granted.done():
             raise Overloaded("The gateway has no memory left for this request; try again.")
 
-    def take(self, share: "Share", size_bytes: int) -> None:
-        """Counts so many bytes more, whether they fit or not."""
-        share.size_bytes += size_bytes
-        self.used_bytes += size_bytes
-        if share.size_bytes > SMALL_BYTES:
+    def resize(self, share: "Share", size_bytes: int) -> None:
+        """Counts a share anew, whether it fits or not."""
+        change = _count(size_bytes) - _count(share.size_bytes)
+        share.size_bytes = size_bytes
+        if not change:
+            return
+        self.used_bytes += change
+        self._held[share.owner] += change
+        if size_bytes > SMALL_BYTES:
             self._large.add(share)
-        if share.size_bytes > self.max_bytes and self._beyond is None:
-            self._beyond = share
-
-    def release(self, share: "Share", size_bytes: int) -> None:
-        share.size_bytes -= size_bytes
-        self.used_bytes -= size_bytes
-        if share.size_bytes <= SMALL_BYTES:
+        else:
             self._large.discard(share)
+        if change > 0:
+            if size_bytes > self.max_bytes and self._beyond is None:
+                self._beyond = share
+            return
+        if not self._held[share.owner]:
+            del self._held[share.owner]
         if self._beyond not in self._large or self.used_bytes <= self.max_bytes:
             self._beyond = None
-        self._serve_soon()
+        self._serve()
 
     def _has_room(self, share: "Share", size_bytes: int) -> bool:
         is_alone = self._large <= {share}
         return is_alone or share is self._beyond or self.used_bytes + size_bytes <= self.max_bytes
 
-    def _serve_soon(self) -> None:
-        if self._waiters and not self._will_serve:
-            self._will_serve = True
-            asyncio.get_running_loop().call_soon(self._serve)
-
     def _serve(self) -> None:
         """As far as there is room for the next in turn. If others passed it, it would never be served."""
-        self._will_serve = False
-        is_held_up = False
-        for waiter in self._take_turns():
-            has_room = not is_held_up and self._has_room(waiter.share, waiter.size_bytes)
-            if has_room or self.may_pass(waiter.share):
-                del self._waiters[waiter]
-                self.take(waiter.share, waiter.size_bytes)
-                waiter.granted.set_result(None)
-            else:
-                is_held_up = True
-
-    def _take_turns(self) -> list[_Waiter]:
-        """The waiter whose tenant holds least is next, what it was given in this round included."""
-        held: Counter[str] = Counter()
-        for share in self._large:
-            held[share.owner] += share.size_bytes
-        turns = []
-        for waiter in self._waiters:
-            turns.append((held[waiter.share.owner], waiter))
-            held[waiter.share.owner] += waiter.size_bytes
-        return [waiter for _, waiter in sorted(turns, key=itemgetter(0))]
+        while self._waiters:
+            waiter = min(self._waiters, key=lambda each: self._held[each.share.owner])
+            if not self._has_room(waiter.share, waiter.size_bytes):
+                passing = [each for each in self._waiters if self.may_pass(each.share)]
+                if not passing:
+                    return
+                waiter = passing[0]
+            del self._waiters[waiter]
+            self.resize(waiter.share, waiter.share.size_bytes + waiter.size_bytes)
+            waiter.granted.set_result(None)
 
 
 class Share:
@@ -146,6 +129,8 @@ class Share:
         self._budget = budget
         self.owner = owner
         self.size_bytes = 0
+        # What it has without the work that is under way.
+        self._kept_bytes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -153,13 +138,13 @@ class Share:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.size_bytes:
-            self._budget.release(self, self.size_bytes)
+        if self.size_bytes > SMALL_BYTES:
+            self._budget.resize(self, 0)
 
     async def grow(self, size_bytes: int) -> None:
         """Takes so many bytes more. Raises RequestRefused (503) if they do not become free in time."""
         if self.size_bytes + size_bytes <= SMALL_BYTES:
-            self.take(size_bytes)
+            self.size_bytes += size_bytes
         elif self.try_grow(size_bytes):
             return
         elif self._budget.may_pass(self):
@@ -167,31 +152,34 @@ class Share:
         else:
             await self._budget.wait_for(self, size_bytes)
 
-    async def fit(self, size_bytes: int) -> None:
-        """Takes more, or gives some back, to have so many bytes. Raises RequestRefused as `grow` does.
+    async def begin_work(self, body_bytes: int) -> None:
+        """Room for all that reading and planning make of a body, until `end_work`. Raises as `grow` does."""
+        self._kept_bytes = self.size_bytes
+        if body_bytes > SMALL_BYTES:
+            await self.grow(_WORK_COPIES * body_bytes)
 
-        A small share takes a little more than it needs, and keeps it: its next step would take it again.
-        """
-        if size_bytes > self.size_bytes:
-            await self.grow(max(size_bytes, _LEAST_BYTES) - self.size_bytes)
-        elif self.size_bytes > SMALL_BYTES:
-            self.shrink(self.size_bytes - size_bytes)
-
-    async def fit_work(self, size_bytes: int, body_bytes: int) -> None:
-        """The same for work on a body of `body_bytes`. For a small one it never waits, and it ends soon."""
-        if body_bytes <= SMALL_BYTES and size_bytes > self.size_bytes:
-            self.take(max(size_bytes, _LEAST_BYTES) - self.size_bytes)
-        else:
-            await self.fit(size_bytes)
+    def end_work(self, size_bytes: int = 0) -> None:
+        """size_bytes: of what is still held; it is at least what was held before the work."""
+        size_bytes = max(self._kept_bytes, size_bytes)
+        if max(size_bytes, self.size_bytes) > SMALL_BYTES:
+            self._budget.resize(self, size_bytes)
 
     def try_grow(self, size_bytes: int) -> bool:
         """The same as `grow` without waiting. False if they are not free."""
-        return self._budget.try_take(self, size_bytes)
+        is_small = self.size_bytes + size_bytes <= SMALL_BYTES
+        has_room = is_small or self._budget.may_take(self, size_bytes)
+        if has_room:
+            self.take(size_bytes)
+        return has_room
 
     def take(self, size_bytes: int) -> None:
         """Takes them even if they are not free, for work that has to be done: others wait for longer then."""
-        self._budget.take(self, size_bytes)
+        self._budget.resize(self, self.size_bytes + size_bytes)
 
     def shrink(self, size_bytes: int) -> None:
         """Gives so many bytes back."""
-        self._budget.release(self, size_bytes)
+        self._budget.resize(self, self.size_bytes - size_bytes)
+
+
+def _count(size_bytes: int) -> int:
+    return size_bytes if size_bytes > SMALL_BYTES else 0

@@ -1,11 +1,10 @@
 """What is known of one request: filled on its way by whoever knows something, read once when it has ended.
 
-Its log line, metrics and the attributes of its span are made of it. It holds no content. Times are of
+Its log line, its metrics and its span are made of it elsewhere. It holds no content. Times are of
 `time.monotonic()`, and most of them are taken by others anyway.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,15 +14,6 @@ from gateway.core.sizing.usage import Usage
 # The plan of a request that the gateway has not read, and of one that no upstream was asked for.
 RELAYED_PLAN: Final = "relayed"
 LOCAL_PLAN: Final = "local"
-# Plans that send less than the whole conversation.
-_COMPACTED: Final = frozenset({"pivot", "pivot+pruned", "digest", "pruned", "cut"})
-
-# Upstreams choose the word; this much of it is sent.
-_REASON_CHARS: Final = 128
-
-# None: not known, or not applicable.
-LogValue = str | int | float | None
-Fact = str | bool | int | float | Sequence[str] | None
 
 
 class Answered(msgspec.Struct):
@@ -76,9 +66,9 @@ class Answered(msgspec.Struct):
         if head_seconds is not None:
             self.first_byte_seconds = head_seconds - begun_seconds
 
-    def end(self, status: int) -> None:
+    def end(self, status: int, read_seconds: float) -> None:
         """status: 0 if nothing was sent to the client."""
-        self.status, self.ended_seconds = status, time.monotonic()
+        self.status, self.read_seconds, self.ended_seconds = status, read_seconds, time.monotonic()
 
     @property
     def is_followed(self) -> bool:
@@ -93,72 +83,3 @@ class Answered(msgspec.Struct):
         """The time that was neither the upstream's, nor a summary's, nor the client's."""
         others = self.upstream_seconds + self.waited_seconds + self.client_seconds
         return max(0.0, self.ended_seconds - (self.read_seconds or self.begun_seconds) - others)
-
-    def list_log_fields(self) -> dict[str, str | int | float]:
-        """What its log line says, in this order."""
-        found = {name: read(self) for name, read in _LOG_FIELDS.items()}
-        return {name: value for name, value in found.items() if value is not None}
-
-    def list_facts(self) -> dict[str, Fact]:
-        """What its span says, by the words of `gateway.traces`."""
-        table = {**_FACTS, **_FACTS_FOLLOWED} if self.is_followed else _FACTS
-        return {word: read(self) for word, read in table.items()}
-
-
-def _round(seconds: float | None, digits: int = 3) -> float | None:
-    return None if seconds is None else round(seconds, digits)
-
-
-def _of(usage: Usage | None, field: str) -> int | None:
-    count: int | None = getattr(usage, field, None)
-    return count
-
-
-_LOG_FIELDS: Final[Mapping[str, Callable[[Answered], LogValue]]] = {
-    "status": lambda it: it.status or "-",
-    "plan": lambda it: it.plan_name,
-    "more": lambda it: ascii(it.more) if it.more else None,
-    "conversation": lambda it: it.conversation or None,
-    "upstream": lambda it: it.upstream,
-    "received": lambda it: it.received if it.is_followed else None,
-    "sent": lambda it: it.sent if it.is_followed else None,
-    "bytes": lambda it: it.body_bytes if it.is_followed else None,
-    "prompt_tokens": lambda it: _of(it.usage, "prompt_tokens"),
-    "cached_tokens": lambda it: _of(it.usage, "cached_tokens"),
-    "cache_write_tokens": lambda it: _of(it.usage, "cache_write_tokens"),
-    "output_tokens": lambda it: _of(it.usage, "output_tokens"),
-    "seconds": lambda it: _round(it.ended_seconds - it.begun_seconds),
-    "own_seconds": lambda it: _round(it.own_seconds, 6),
-    "first_byte_seconds": lambda it: _round(it.first_byte_seconds),
-    "upstream_seconds": lambda it: _round(it.upstream_seconds) if it.upstream is not None else None,
-    "waited_seconds": lambda it: _round(it.waited_seconds) if it.waited_seconds else None,
-}
-_FACTS: Final[Mapping[str, Callable[[Answered], Fact]]] = {
-    "format": lambda it: it.format,
-    "plan": lambda it: it.plan_name,
-    "upstream": lambda it: it.upstream,
-    "compacted": lambda it: it.plan_name in _COMPACTED or None,
-    "status": lambda it: it.status or None,
-    "input_tokens": lambda it: _of(it.usage, "prompt_tokens"),
-    "output_tokens": lambda it: _of(it.usage, "output_tokens"),
-    "cached_tokens": lambda it: _of(it.usage, "cached_tokens"),
-    "cache_write_tokens": lambda it: _of(it.usage, "cache_write_tokens"),
-    "finish_reasons": lambda it: (
-        (it.finish_reason[:_REASON_CHARS],) if it.finish_reason is not None else None
-    ),
-    "response_model": lambda it: it.response_model,
-    "response_id": lambda it: it.response_id,
-    "first_byte_seconds": lambda it: it.first_byte_seconds,
-    "own_seconds": lambda it: it.own_seconds,
-    "waited_seconds": lambda it: it.waited_seconds or None,
-}
-_FACTS_FOLLOWED: Final[Mapping[str, Callable[[Answered], Fact]]] = {
-    "operation": lambda _: "chat",
-    "conversation": lambda it: it.conversation,
-    "tenant": lambda it: it.tenant,
-    "request_model": lambda it: it.model,
-    "requested_tokens": lambda it: it.requested_tokens,
-    "is_streaming": lambda it: it.is_streaming or None,
-    "received": lambda it: it.received,
-    "sent": lambda it: it.sent,
-}

@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -143,9 +144,9 @@ def find_fault(response: aiohttp.ClientResponse) -> str | None:
         return "switched protocols (101), which was not asked for"
     if response.status < 100:
         return f"answered with the status {response.status:03}"
-    if not _are_valid(tuple([name for name, _ in raw])):
+    if not _are_valid(tuple(map(itemgetter(0), raw))):
         return "sent a header whose name is not valid"
-    if sum(len(value) for _, value in raw) > _MAX_HEAD_BYTES:
+    if sum(map(len, map(itemgetter(1), raw))) > _MAX_HEAD_BYTES:
         return _TOO_LARGE
     length = response.headers.get(hdrs.CONTENT_LENGTH)
     if length is not None and (len(length) > _MAX_LENGTH_DIGITS or not length.isdecimal()):

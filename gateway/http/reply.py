@@ -54,6 +54,7 @@ class Reply:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._format: Format = CHAT
+        self._headers: Mapping[str, str] = {}
         self._is_streaming = False
         self._head = b""
         self._is_bodiless = False
@@ -64,14 +65,18 @@ class Reply:
         self.keeps_alive = False
         self.answered = Answered()
 
-    def set_format(self, wire_format: Format, *, is_streaming: bool) -> None:
-        """Both are known once the body has been read."""
+    def set_format(self, wire_format: Format, headers: Mapping[str, str], *, is_streaming: bool) -> None:
+        """All are known once the body has been read. headers: of what the gateway sends as a model would."""
         self._format = wire_format
+        self._headers = headers
         self._is_streaming = is_streaming
 
-    async def wait_for(
-        self, work: "asyncio.Future[T]", headers: dict[str, str], max_seconds: float = math.inf
-    ) -> bool:
+    def end(self) -> Answered:
+        """What is known of the request. Call it once, when it is done."""
+        self.answered.end(self.status, self._request.read_seconds)
+        return self.answered
+
+    async def wait_for(self, work: "asyncio.Future[T]", max_seconds: float = math.inf) -> bool:
         """Waits for work without cancelling it, with keep-alives from `after_seconds` on.
 
         Returns whether the work is done; False after `max_seconds`.
@@ -83,7 +88,7 @@ class Reply:
             if done:
                 return True
             if time.monotonic() < ends:
-                await self._keep_alive(headers)
+                await self._keep_alive()
         return work.done()
 
     def begin(self, head: ResponseHead) -> None:
@@ -149,10 +154,10 @@ class Reply:
         """Waits until the client keeps up. Raises ConnectionError if it has gone."""
         return self._request.writer.drain()
 
-    async def reply(self, body: bytes, headers: dict[str, str]) -> None:
+    async def reply(self, body: bytes) -> None:
         """Sends a whole response of the gateway itself, as a model would send it."""
         length = {} if self._is_streaming else {str(hdrs.CONTENT_LENGTH): str(len(body))}
-        self.begin(self._make_head({**headers, **length}))
+        self.begin(self._make_head(length))
         await self.finish(body)
 
     async def answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -189,16 +194,17 @@ class Reply:
         """Breaks the connection, so that the client cannot take the response for a whole one."""
         self._request.break_off()
 
-    async def _keep_alive(self, headers: dict[str, str]) -> None:
+    async def _keep_alive(self) -> None:
         if not self.status:
-            self.begin(self._make_head(headers))
+            self.begin(self._make_head({}))
             self.is_committed = True
         if self.send(self._format.keepalive if self._is_streaming else _SPACE):
             await self.drain()
 
-    def _make_head(self, headers: dict[str, str]) -> ResponseHead:
+    def _make_head(self, length: dict[str, str]) -> ResponseHead:
         content_type = "text/event-stream" if self._is_streaming else "application/json"
-        return ResponseHead(200, "OK", make_fields({hdrs.CONTENT_TYPE: content_type, **headers}))
+        headers = {hdrs.CONTENT_TYPE: content_type, **self._headers, **length}
+        return ResponseHead(200, "OK", make_fields(headers))
 
     def _send(self, data: bytes) -> int:
         """The number of bytes that are still to be sent."""

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -77,6 +78,8 @@ class Request:
         self.is_late = is_late
         self._is_last = is_late or self.is_lost or self._offers_protocol() or not http.keep_alive
         self.is_answered = False
+        # When the whole body was there; 0 if it was not waited for.
+        self.read_seconds = 0.0
         self.transport = http.transport
         self.writer = http.writer
         self._guard = guard
@@ -158,6 +161,7 @@ async def read_body(request: Request, max_bytes: int, share: Share, lanes: Lanes
     If the encoding cannot be undone, the body stays as it came; it is then relayed as unreadable.
     """
     raw = await _read_bounded(request, max_bytes, share)
+    request.read_seconds = time.monotonic()
     encoding = request.head.headers.get(hdrs.CONTENT_ENCODING, "")
     if not encoding or encoding == "identity":
         return ReceivedBody(raw, raw)

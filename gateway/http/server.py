@@ -134,6 +134,10 @@ class Server:
         self.is_draining = False
         self.port = 0
 
+    @property
+    def open_requests(self) -> int:
+        return len(self._open)
+
     async def open(self, host: str, port: int) -> None:
         """Raises OSError for a port that is taken."""
         loop = asyncio.get_running_loop()

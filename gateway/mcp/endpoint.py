@@ -5,7 +5,6 @@ controls the DNS reach the endpoint under a name of its own (MCP, Streamable HTT
 """
 
 import logging
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -56,13 +55,10 @@ class McpEndpoint:
     async def respond(self, request: Request, reply: Reply) -> None:
         """Raises only ConnectionError, if the client hung up."""
         reply.answered.format = "mcp"
-        self.metrics.open_requests += 1
         try:
             await self._respond(request, reply)
         finally:
-            self.metrics.open_requests -= 1
-            reply.answered.end(reply.status)
-            self.metrics.note_end(reply.answered)
+            self.metrics.note_end(reply.end())
 
     async def _respond(self, request: Request, reply: Reply) -> None:
         try:
@@ -84,11 +80,7 @@ class McpEndpoint:
             # Without sessions there is no stream to open and no session to delete.
             await reply.answer(405, b"", {hdrs.ALLOW: hdrs.METH_POST})
             return
-        quota = tenant.quota
-        if quota is None or not quota.limits_requests:
-            await self._answer(request, tenant, reply)
-            return
-        async with self.gate.admit(tenant, quota):
+        async with self.gate.admit(tenant):
             await self._answer(request, tenant, reply)
 
     def _check_page(self, head: RequestHead) -> None:
@@ -107,11 +99,10 @@ class McpEndpoint:
         with self.memory.open(tenant.id) as share:
             max_bytes = min(_MAX_BODY_BYTES, self.settings.listen.max_body_bytes)
             body = await read_body(request, max_bytes, share, self.lanes)
-            reply.answered.read_seconds = time.monotonic()
             if body.beyond is not None:
                 raise RequestRefused(413, f"The request body is too large: {body.beyond}.")
             call = partial(self.tools.call, tenant)
             whole = await respond(call, request.head, body.plain, max_bytes)
-            await share.fit(len(body.plain) + len(whole.body))
+            await share.grow(len(whole.body))
             headers = {str(hdrs.CONTENT_TYPE): whole.content_type} if whole.content_type else {}
             await reply.answer(whole.status, whole.body, headers)

@@ -1,4 +1,4 @@
-"""The way of one request. `proxy` tells it: admission, turns, commands, planning, sender, overflow_retry.
+"""The way of one request. `proxy` tells it: admission, turns, asks, plan, sender, retry.
 
 Knows how a request is served, not how summaries are made or where state is stored.
 """

@@ -5,6 +5,7 @@ Only what was made through this gateway is known. Anything else that such a requ
 `allow` of the upstream opens it (docs/configuration.md).
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -18,7 +19,7 @@ from gateway.http.allow import is_granted
 from gateway.http.client import UpstreamCall
 from gateway.http.request import ReceivedBody
 from gateway.pipeline.admission import Route
-from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.pipeline.relay import NO_HEADERS, Exchange
 from gateway.state.owned_names import OwnedNames
 from gateway.store.interface import Unknown
 from gateway.wire.body import BodyBounds
@@ -74,12 +75,14 @@ class NameGuard:
         record = partial(self._record, route, route.naming)
         return replace(turn, on_event=chain(turn.on_event, record))
 
-    def make_exchange(self, route: Route, call: UpstreamCall) -> Exchange:
-        """For a request that is relayed as it came."""
+    def make_exchange(
+        self, route: Route, call: UpstreamCall, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Exchange:
+        """For a request that is relayed as it came. headers: added to the response."""
         if route.naming is None:
-            return Exchange(call=call)
+            return Exchange(call=call, headers=headers)
         record = partial(self._record, route, route.naming)
-        return Exchange(call=call, on_outcome=_ignore, on_event=record)
+        return Exchange(call=call, headers=headers, on_end=_ignore, on_event=record)
 
     async def _find_paths(self, route: Route, naming: StoredHistory, body: ReceivedBody) -> set[str]:
         encoding = route.head.headers.get(hdrs.CONTENT_ENCODING, "")
@@ -103,5 +106,5 @@ class NameGuard:
         self._owned.record(route.tenant.id, route.upstream.name, naming.find_given_names(documents))
 
 
-def _ignore(_: Outcome) -> None:
+def _ignore(*_: object) -> None:
     """Only the events of such a response are read."""

@@ -1,7 +1,5 @@
-"""Sends a turn by its plan.
-
-The body is rewritten, usage is requested and the gateway's tool offered, and headers of the response show
-what was done.
+"""Sends a turn by its plan: rewrites the body, asks for usage, and says in headers of the response what was
+done. Then records the response.
 """
 
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from typing import Final
 
 from gateway.activity.book import ActivityBook
 from gateway.activity.economics import render_economics
+from gateway.bounds.memory import Share
 from gateway.compaction.compactor import Compactor
 from gateway.conversations.branches import Branches, SettingsTime
 from gateway.conversations.turn import Turn
@@ -25,12 +24,11 @@ from gateway.headers import (
 )
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
-from gateway.pipeline.exchange import Exchange, Outcome
-from gateway.pipeline.refusal_probe import HeldResponse, ProbeMode
-from gateway.pipeline.relay import Relay
+from gateway.pipeline.relay import Exchange, HeldResponse, ProbeMode, Relay
 from gateway.planning.learning import Learner
 from gateway.planning.rewrite import CallMaker
 from gateway.reporting.reporter import Reporter
+from gateway.wire.reader import Reading
 from gateway.wire.reading import is_window_exceeded
 
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
@@ -53,44 +51,43 @@ class Sender:
     reporter: Reporter
 
     async def send(
-        self, turn: Turn, plan: Plan, client: Reply, probe: ProbeMode | None = None
+        self,
+        turn: Turn,
+        plan: Plan,
+        client: Reply,
+        share: Share | None = None,
+        probe: ProbeMode | None = None,
     ) -> HeldResponse | None:
         """Relays the response, unless upstream calls the request too large: then returns it unsent.
 
-        probe: how much of the response is held back to find that out; None leaves it to the plan.
+        share: of the memory, from which what planning needed is given back. probe: how much of the response
+        is held back to find a refusal; None leaves it to the plan.
         """
         await self.compactor.secure(turn, plan)
         adds_usage = self.calls.adds_usage(turn)
         make_call = partial(self.calls.make, turn, plan)
         if turn.note_sent is not None:
             turn.note_sent(fingerprint_plan(plan), turn.conversation_id)
-        answered = client.answered
-        name = plan.name
+        answered, name = client.answered, plan.name
         answered.plan, answered.received, answered.sent = name, plan.received, plan.sent
+        call = await make_call(adds_usage=adds_usage)
+        if share is not None:
+            copy = call.body if isinstance(call.body, bytes) and call.body is not turn.raw_body else b""
+            share.end_work(turn.weight_bytes + len(copy))
         exchange = Exchange(
-            call=await make_call(adds_usage=adds_usage),
+            call=call,
             headers=self._make_headers(turn, plan, name),
-            on_outcome=partial(self._record, turn, answered, plan),
+            on_end=partial(self._record, turn, answered, plan),
             make_without_usage=partial(make_call, adds_usage=False) if adds_usage else None,
+            on_usage_refused=partial(self.calls.note_refused_usage, turn) if adds_usage else None,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,
         )
-        forwarded = await self.relay.forward(exchange, client)
-        if forwarded.refused_usage:
-            self.calls.note_refused_usage(turn)
-        return forwarded.held
+        return await self.relay.forward(exchange, client)
 
     async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Reply) -> None:
         """Relays a refusal as it came."""
         await self.relay.send_held(refusal, self._make_headers(turn, plan, plan.name), client)
-
-    def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
-        """See CallMaker."""
-        return self.calls.count_copied_bytes(turn, plan)
-
-    async def count_bytes(self, turn: Turn, plan: Plan) -> int:
-        """See CallMaker."""
-        return await self.calls.count_bytes(turn, plan)
 
     def _make_headers(self, turn: Turn, plan: Plan, name: PlanName) -> dict[str, str]:
         """Say what was done with the request. Empty where the settings switch them off. name: of the plan."""
@@ -109,13 +106,12 @@ class Sender:
             headers[X_GATEWAY_WARNING] = plan.warning
         return headers
 
-    def _record(self, turn: Turn, answered: Answered, plan: Plan, outcome: Outcome) -> None:
+    def _record(self, turn: Turn, answered: Answered, plan: Plan, status: int, reading: Reading) -> None:
         """Records the response and learns from its usage, also if the client hung up. Never waits."""
-        reading = outcome.reading
         usage = reading.usage
         answered.usage, answered.finish_reason = usage, reading.finish_reason
         is_usable = usage is not None or reading.is_complete
-        if 200 <= outcome.status < 300 and is_usable and not reading.has_error:
+        if 200 <= status < 300 and is_usable and not reading.has_error:
             head = self.compactor.record_response(turn, plan, usage)
             self.branches.answer(turn, plan, head, self.time)
             self.reporter.note_request(turn, plan, usage)

@@ -14,6 +14,7 @@ from gateway.conversations.reading import Received
 from gateway.conversations.stored_responses import ResponseRecorder
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.manual import may_be_command, parse_compact
 from gateway.core.economy import choose_rates, find_ledger
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation
@@ -30,11 +31,11 @@ from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.pipeline.admission import Route
-from gateway.pipeline.commands import find_command
 from gateway.state import State
 from gateway.state.heads import claim_continuation, find_continuation
 from gateway.store.interface import LATEST, SOON
 from gateway.tenants import Policies
+from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.references import StoredHistory
 
 _ID_DIGITS: Final = 16
@@ -48,6 +49,10 @@ _THRESHOLDS_BYTES: Final = 1 << 21
 _THRESHOLDS_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 _SETTINGS_BYTES: Final = 1 << 21
 _SETTING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_000
+# Every message with a "/compact" contains these bytes, however a client writes it as JSON.
+_COMMAND_TRACE: Final = b"compact"
+# A command with its longest instructions and all reminders that a client may add is far shorter.
+_LONGEST_COMMAND_BYTES: Final = 1 << 20
 _SettingKey = tuple[str | bytes | bool | None, ...]
 
 
@@ -119,7 +124,7 @@ class TurnBuilder:
             return None
         received = recognized.known.received
         purpose = _choose_purpose(received, is_agent=route.is_agent)
-        command = find_command(received) if recognized.setting.policy.commands else None
+        command = _find_command(received) if recognized.setting.policy.commands else None
         head = recognized.known.head
         chosen = self._choose_branch(head, received, purpose, command, route.session)
         branch = self._branches.keep(recognized.received, chosen.conversation_id, recognized.purges)
@@ -353,3 +358,18 @@ def _is_of_another_session(head: Head, session: str | None) -> bool:
 
 def _make_id(key: bytes, tools: bytes, session: str | None = None) -> str:
     return hashlib.sha256(key + tools + (session or "").encode()).hexdigest()[:_ID_DIGITS]
+
+
+def _find_command(received: Received) -> str | None:
+    """The instructions of a `/compact` in the last message; None if that is not a command.
+
+    If the upstream stores the conversation there are no commands: it would not know our response, and would
+    refuse every later request that names it.
+    """
+    messages, envelope = received.conversation.messages, received.body.envelope
+    if envelope.is_partial or envelope.is_kept or not (messages and may_be_command(messages[-1])):
+        return None
+    raw = received.raw(len(messages) - 1)
+    if len(raw) > _LONGEST_COMMAND_BYTES or _COMMAND_TRACE not in raw:
+        return None
+    return parse_compact(without_ephemeral_blocks(received.format.parse_entry(raw).text))

@@ -178,11 +178,6 @@ class CallMaker:
         """See Rewriter. Always in a thread: for operators, who wait for what clients need first."""
         return await self._lanes.run(turn.owner, window.max_bytes, self._rewriter.show, turn, plan, window)
 
-    def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
-        """The memory for the bodies that are made of the received one, which is often sent as it is."""
-        copies = (not _passes_as_received(turn, plan)) + self.adds_usage(turn)
-        return copies * len(turn.received.body.data)
-
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
         return len(await self.rewrite(turn, plan))

@@ -17,8 +17,7 @@ from gateway.core.compaction.summary import Candidate, find_headings
 from gateway.core.sizing.usage import Usage
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
-from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
-from gateway.pipeline.relay import Relay
+from gateway.pipeline.relay import Exchange, HeldResponse, Relay
 from gateway.replay.prefix_cache import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
 from gateway.tenants import Tenant
 from gateway.wire.reader import Reading
@@ -46,13 +45,11 @@ class OfflineClient(Reply):
         # What the upstream reports for the next response. None if it fails.
         self.usage: Usage | None = None
 
-    async def wait_for(
-        self, work: "asyncio.Future[T]", headers: dict[str, str], max_seconds: float = math.inf
-    ) -> bool:
+    async def wait_for(self, work: "asyncio.Future[T]", max_seconds: float = math.inf) -> bool:
         await asyncio.wait((work,))
         return True
 
-    async def reply(self, body: bytes, headers: dict[str, str]) -> None:
+    async def reply(self, body: bytes) -> None:
         """A response of the gateway itself is not recorded."""
 
 
@@ -71,13 +68,13 @@ class InlineLanes(Lanes):
 class OfflineRelay(Relay):
     """Answers for the upstream. Never opened, so it has no connection."""
 
-    async def forward(self, exchange: Exchange, client: Reply) -> Forwarded:
+    async def forward(self, exchange: Exchange, client: Reply) -> HeldResponse | None:
         assert isinstance(client, OfflineClient), "no other client is played"
         usage = client.usage
         reading = Reading(usage, "stop", has_error=usage is None, is_complete=True)
-        if exchange.on_outcome is not None:
-            exchange.on_outcome(Outcome(200 if usage is not None else _BAD_REQUEST, reading))
-        return Forwarded()
+        if exchange.on_end is not None:
+            exchange.on_end(200 if usage is not None else _BAD_REQUEST, reading)
+        return None
 
 
 class CachedPrompt(NamedTuple):

@@ -24,7 +24,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.errors import BeyondBounds, RequestRefused, Unreadable
 from gateway.core.policy import Estimator
 from gateway.http.request import ReceivedBody, RequestHead
-from gateway.pipeline.planning_step import WaitBudget
+from gateway.pipeline.plan import WaitBudget
 from gateway.pipeline.proxy import Proxy
 from gateway.planning.message_sizes import Sizer, measure_message
 from gateway.planning.tokenizer import TextCounter, make_counters

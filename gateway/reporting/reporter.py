@@ -18,7 +18,6 @@ from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
-from gateway.http.answered import Fact
 from gateway.originals.archive import OriginalsArchive
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
@@ -33,7 +32,7 @@ from gateway.reporting.metrics import Metrics
 from gateway.sessions.keeper import SessionKeeper
 
 if TYPE_CHECKING:
-    from gateway.traces import Tracer
+    from gateway.traces import Fact, Tracer
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
@@ -311,7 +310,7 @@ class Reporter:
         )
 
 
-def _list_facts(conversation_id: str, entry: LogEntry, riding_calls: int) -> dict[str, Fact]:
+def _list_facts(conversation_id: str, entry: LogEntry, riding_calls: int) -> "dict[str, Fact]":
     """What the span of a compaction says: the numbers of its entry in the compaction log."""
     is_done = entry.outcome == DONE
     return {

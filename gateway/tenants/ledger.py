@@ -7,9 +7,10 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
+from gateway.bounds.background import BackgroundTasks
 from gateway.store.interface import SlidingWindow, StoreError
 
 log = logging.getLogger("gateway.quotas")
@@ -64,11 +65,11 @@ class Ledger:
         self._renew_seconds = renew_seconds
         # Tenants with limits are those of the settings, so both are small.
         self._windows: dict[tuple[str, str], SlidingWindow] = {}
-        self._held: dict[tuple[str, str], set[str]] = {}
+        self._held: set[HeldPlace] = set()
         self._is_away = False
         self._process = secrets.token_hex(_ID_BYTES)
         self._made = 0
-        self._counting: set[asyncio.Task[Any]] = set()
+        self._counting = BackgroundTasks("count of a tenant")
         self._renewing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -80,7 +81,7 @@ class Ledger:
             self._renewing.cancel()
             await asyncio.wait((self._renewing,))
         await self.finish()
-        for place in self._list_held():
+        for place in list(self._held):
             self.let_go(place)
 
     async def count(self, rate: Rate, cost: float = 1) -> float:
@@ -96,11 +97,11 @@ class Ledger:
 
     def correct_later(self, rate: Rate, change: float) -> None:
         """Counts more or less, without a limit, and without waiting for it."""
-        self._spawn(self.count(rate._replace(most=float("inf")), change))
+        self._counting.spawn(self.count(rate._replace(most=float("inf")), change))
 
     async def finish(self) -> None:
         """Returns when everything is counted that was to be counted later."""
-        await asyncio.gather(*self._counting)
+        await self._counting.finish()
 
     def make_place(self, tag: str, name: str) -> HeldPlace:
         """One that is not taken yet."""
@@ -109,28 +110,22 @@ class Ledger:
 
     async def take(self, place: HeldPlace, most: int) -> bool:
         """False if `most` are held already. It has to be given back in any case, even after a cancel."""
-        tag, name, member = place
-        members = self._held.setdefault((tag, name), set())
-        members.add(member)
+        self._held.add(place)
         try:
-            is_taken = await self._store.hold(tag, name, member, most, KEEP_SECONDS)
+            is_taken = await self._store.hold(*place, most, KEEP_SECONDS)
         except StoreError:
             self._note_away(is_away=True)
-            is_taken = len(members) <= most
+            is_taken = sum(each[:2] == place[:2] for each in self._held) <= most
         else:
             self._note_away(is_away=False)
         if not is_taken:
-            members.discard(member)
+            self._held.discard(place)
         return is_taken
 
     def let_go(self, place: HeldPlace) -> None:
         """Whether it was taken or not. Never waits, and is not lost while the store is away."""
-        tag, name, member = place
-        members = self._held.get((tag, name), set())
-        members.discard(member)
-        if not members:
-            self._held.pop((tag, name), None)
-        self._store.let_go(tag, name, member)
+        self._held.discard(place)
+        self._store.let_go(*place)
 
     def _count_here(self, rate: Rate, cost: float) -> float:
         now = self._clock()
@@ -152,31 +147,19 @@ class Ledger:
             log.info("limits of tenants hold over all processes again")
         self._is_away = is_away
 
-    def _list_held(self) -> list[HeldPlace]:
-        return [HeldPlace(tag, name, each) for (tag, name), held in self._held.items() for each in held]
-
     async def _renew_places(self) -> None:
         while True:
             await asyncio.sleep(self._renew_seconds)
-            for place in self._list_held():
-                if not await self._renew(place):
-                    break
+            try:
+                for place in list(self._held):
+                    await self._renew(place)
+            except StoreError:
+                # It is asked again the next time.
+                continue
 
-    async def _renew(self, place: HeldPlace) -> bool:
-        """False if the store is away: it is asked again the next time."""
-        tag, name, member = place
-        if member not in self._held.get((tag, name), ()):
-            return True
-        try:
-            await self._store.hold(tag, name, member, _NO_LIMIT, KEEP_SECONDS)
-        except StoreError:
-            return False
-        if member not in self._held.get((tag, name), ()):
-            # Given back meanwhile, and possibly before it was held again.
-            self._store.let_go(tag, name, member)
-        return True
-
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._counting.add(task)
-        task.add_done_callback(self._counting.discard)
+    async def _renew(self, place: HeldPlace) -> None:
+        if place in self._held:
+            await self._store.hold(*place, _NO_LIMIT, KEEP_SECONDS)
+            if place not in self._held:
+                # Given back meanwhile, and possibly before it was held again.
+                self._store.let_go(*place)

@@ -1,13 +1,13 @@
 """Lets a tenant's request in, or refuses it with 429: so many in a minute, and so many at the same time.
 
-Does not know what requests are about. Tenants without such a limit never come here.
+Does not know what requests are about.
 """
 
 import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 from gateway.core.errors import RequestRefused
@@ -23,6 +23,8 @@ _NEWEST_SHARE: Final = 0.2
 _USUAL_SECONDS: Final = 5.0
 # Clients wait for longer by themselves, and the official SDKs ignore a longer time.
 _LONGEST_WAIT_SECONDS: Final = 60.0
+
+_NO_LIMIT: Final = nullcontext()
 
 # Hears of each refusal: the tenant's name as operators see it, and the limit.
 NoteRefusal = Callable[[str, str], None]
@@ -40,9 +42,13 @@ class QuotaGate:
         # How long a request of each tenant takes. Tenants are those of the settings.
         self._usual_seconds: dict[str, float] = {}
 
-    @asynccontextmanager
-    async def admit(self, tenant: Tenant, quota: Quota) -> AsyncIterator[None]:
+    def admit(self, tenant: Tenant) -> AbstractAsyncContextManager[None]:
         """Around a request, until its response has ended. Raises RequestRefused (429)."""
+        quota = tenant.quota
+        return _NO_LIMIT if quota is None or not quota.limits_requests else self._admit(tenant, quota)
+
+    @asynccontextmanager
+    async def _admit(self, tenant: Tenant, quota: Quota) -> AsyncIterator[None]:
         rate = _make_rate(tenant, quota.requests_per_minute)
         # The minute comes first: no place goes to a request that it refuses, not even for a moment.
         if rate is not None:

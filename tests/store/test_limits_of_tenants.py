@@ -69,9 +69,8 @@ def gate(ledger: Ledger) -> QuotaGate:
 
 async def enter(gate: QuotaGate, tenant: Tenant, requests: AsyncExitStack) -> RequestRefused | None:
     """A request that runs until `requests` end, or why it was refused."""
-    assert tenant.quota is not None
     try:
-        await requests.enter_async_context(gate.admit(tenant, tenant.quota))
+        await requests.enter_async_context(gate.admit(tenant))
     except RequestRefused as error:
         return error
     return None
@@ -110,10 +109,9 @@ async def test_a_request_that_is_refused_for_its_minute_holds_no_place(gate: Quo
 
 async def test_a_request_that_fails_or_is_cancelled_gives_its_place_back(gate: QuotaGate) -> None:
     tenant = make_limited_tenant(concurrent_requests=1)
-    assert tenant.quota is not None
     for error in (ConnectionError("gone"), asyncio.CancelledError()):
         with pytest.raises(type(error)):
-            async with gate.admit(tenant, tenant.quota):
+            async with gate.admit(tenant):
                 raise error
     async with AsyncExitStack() as requests:
         assert await enter(gate, tenant, requests) is None

@@ -61,10 +61,8 @@ class Metrics:
         self._summary_seconds = plain.add_histogram(definitions.SUMMARY_CALL_SECONDS)
         self._store_seconds = plain.add_histogram(definitions.STORE_SECONDS)
         self._loop_delay = plain.add_histogram(definitions.LOOP_DELAY_SECONDS)
-        plain.add_gauge(gauges.OPEN_REQUESTS, lambda: {"": self.open_requests})
         self._plain = plain
         self._registry.register(plain)
-        self.open_requests = 0
 
     def watch(self, gauge: gauges.Gauge, read: gauges.ReadGauge) -> None:
         """read: called at each scrape."""

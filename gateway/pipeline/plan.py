@@ -16,12 +16,10 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
-from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.http.reply import Reply
-from gateway.pipeline.question_recall import QuestionRecall
+from gateway.pipeline.question import QuestionRecall
 from gateway.planning.planner import Planner
 from gateway.reporting.window_warnings import WindowWarnings
-from gateway.settings import Settings
 
 T = TypeVar("T")
 
@@ -70,14 +68,12 @@ class WaitBudget:
 class PlanningStep:
     def __init__(
         self,
-        settings: Settings,
         planner: Planner,
         compactor: Compactor,
         job: CompactionJob,
         manual: ManualCompaction,
         recall: QuestionRecall,
     ) -> None:
-        self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._job = job
@@ -109,29 +105,28 @@ class PlanningStep:
         continues, and is ready for the next request. reason: of the compactions.
         """
         digests_left = _MAX_DIGESTS
-        headers = self._make_headers(turn)
         budget.start()
         budget.limit(self._job.count_calls(turn))
         while True:
             deciding = self._decide(turn, budget, may_digest=digests_left > 0)
-            situation, decision = await _wait_for(deciding, headers, client)
+            situation, decision = await _wait_for(deciding, client)
             match decision:
                 case Plan() as plan:
                     return self._warnings.note(turn, plan)
                 case CompactFirst(cut=cut):
                     request = CompactionRequest(reason=reason, calls=budget.calls_left, is_awaited=True)
                     task = self._compactor.start(turn, situation, cut, request)
-                    await _wait_for_compaction(task, headers, client, budget.seconds_left)
+                    await _wait_for_compaction(task, client, budget.seconds_left)
                     budget.spend(task)
                 case DigestFirst(cut=cut):
                     digest = self._compactor.start_digest(turn, situation, cut, reason)
-                    await _wait_for_compaction(digest, headers, client)
+                    await _wait_for_compaction(digest, client)
                     digests_left -= 1
 
     async def with_counted_size(self, turn: Turn, plan: Plan, client: Reply) -> Plan:
         """The same plan with its size counted; a plan made at once holds only a rough figure."""
         counting = self._planner.count_sent(turn, plan)
-        return replace(plan, sent=await _wait_for(counting, self._make_headers(turn), client))
+        return replace(plan, sent=await _wait_for(counting, client))
 
     async def _decide(
         self, turn: Turn, budget: WaitBudget, *, may_digest: bool
@@ -142,25 +137,22 @@ class PlanningStep:
         situation = replace(situation, is_preparing=is_preparing, has_compacted=budget.has_compacted)
         return situation, await self._planner.choose(decide, situation)
 
-    def _make_headers(self, turn: Turn) -> dict[str, str]:
-        return {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}
-
 
 async def _wait_for_compaction(
-    task: "asyncio.Task[Any]", headers: dict[str, str], client: Reply, max_seconds: float = math.inf
+    task: "asyncio.Task[Any]", client: Reply, max_seconds: float = math.inf
 ) -> None:
     begun_seconds = time.monotonic()
     try:
-        await client.wait_for(task, headers, max_seconds)
+        await client.wait_for(task, max_seconds)
     finally:
         client.answered.waited_seconds += time.monotonic() - begun_seconds
 
 
-async def _wait_for(work: Coroutine[Any, Any, T], headers: dict[str, str], client: Reply) -> T:
+async def _wait_for(work: Coroutine[Any, Any, T], client: Reply) -> T:
     """The result of work for this request alone: if the client hangs up, its body must not stay in memory."""
     task = asyncio.ensure_future(work)
     try:
-        await client.wait_for(task, headers)
+        await client.wait_for(task)
         return task.result()
     finally:
         task.cancel()

@@ -72,19 +72,14 @@ class QuestionRecall:
             # The same request once more, or another branch's beginning.
             return _with_recall(turn, plan, known[0])
         try:
-            recall = await self._make(turn, plan)
+            size_bytes = len(turn.received.body.data)
+            names = await self._lanes.run(turn.owner, size_bytes, find_missing_names, turn, plan)
+            pieces = await self._find(turn, plan, names) if names else []
+            recall = await self._render(turn, pieces)
         except RequestRefused:
             # Too much waits to be read, or counted.
             return plan
         return _with_recall(turn, plan, recall) if recall is not None else plan
-
-    async def _make(self, turn: Turn, plan: Plan) -> Recall | None:
-        """None if nothing is missing, or nothing is found. Raises RequestRefused."""
-        size_bytes = len(turn.received.body.data)
-        names = await self._lanes.run(turn.owner, size_bytes, find_missing_names, turn, plan)
-        if not names:
-            return None
-        return await self._render(turn, await self._find(turn, plan, names))
 
     async def _find(self, turn: Turn, plan: Plan, names: Sequence[str]) -> list[FoundPiece]:
         """Those that hold one of the names, the best first."""
@@ -114,7 +109,7 @@ class QuestionRecall:
         return found
 
     async def _render(self, turn: Turn, pieces: list[FoundPiece]) -> Recall | None:
-        """As many of the pieces as the policy allows."""
+        """As many of the pieces as the policy allows; None without any."""
         owner, estimator = turn.owner, turn.policy.estimator
         while pieces:
             asked = _ASKED.format(pieces=render_pieces(pieces))

@@ -13,10 +13,11 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason
 from gateway.core.compaction.situation import RefusedRequest
 from gateway.http.reply import Reply
-from gateway.pipeline.planning_step import PlanningStep, WaitBudget
-from gateway.pipeline.refusal_probe import HeldResponse
+from gateway.pipeline.plan import PlanningStep, WaitBudget
+from gateway.pipeline.relay import HeldResponse
 from gateway.pipeline.sender import Sender
 from gateway.planning.learning import Learner
+from gateway.planning.rewrite import CallMaker
 from gateway.reporting.reporter import Reporter
 
 # Once with a summary, once with a digest.
@@ -24,9 +25,12 @@ _MAX_RETRIES: Final = 2
 
 
 class OverflowRetry:
-    def __init__(self, planning: PlanningStep, sender: Sender, learner: Learner, reporter: Reporter) -> None:
+    def __init__(
+        self, planning: PlanningStep, sender: Sender, calls: CallMaker, learner: Learner, reporter: Reporter
+    ) -> None:
         self._planning = planning
         self._sender = sender
+        self._calls = calls
         self._learner = learner
         self._reporter = reporter
 
@@ -34,39 +38,29 @@ class OverflowRetry:
         self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Reply
     ) -> None:
         """plan: what was refused. budget: of the request, what its first plan has left of it."""
-        if not await self._retry(turn, plan, refusal, budget, client):
-            await self._sender.give_back(turn, plan, refusal, client)
-
-    async def _retry(
-        self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Reply
-    ) -> bool:
-        """Whether the client got a response."""
+        given_back, refused = refusal, plan
         plan = await self._planning.with_counted_size(turn, plan, client)
-        overflow = refusal.overflow
         for attempt in range(_MAX_RETRIES):
-            sent_bytes = await self._sender.count_bytes(turn, plan)
-            is_first = attempt == 0
-            learned = await self._learner.learn_from_refusal(
-                turn, plan, overflow, sent_bytes, is_first=is_first
+            overflow = refusal.overflow
+            size = await self._measure(turn, plan)
+            turn = await self._learner.learn_from_refusal(
+                turn, plan, overflow, size[0], is_first=attempt == 0
             )
-            refused = structs.replace(learned, refused=RefusedRequest(view=plan.view, overflow=overflow))
-            smaller = await self._planning.plan_measured(refused, budget, client, CompactionReason.REFUSED)
+            again = structs.replace(turn, refused=RefusedRequest(view=plan.view, overflow=overflow))
+            smaller = await self._planning.plan_measured(again, budget, client, CompactionReason.REFUSED)
             budget.end()
-            is_smaller = await self._is_smaller(turn, plan, smaller)
+            # Strictly, in bytes, for estimates may have changed; or equal with a shorter reply asked for.
+            is_smaller = await self._measure(turn, smaller) < size
             self._reporter.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:
-                return False
-            turn, plan = learned, smaller
+                break
+            plan = smaller
             held = await self._sender.send(turn, plan, client, probe="start")
             if held is None:
                 self._reporter.note_recovered()
-                return True
-            overflow = held.overflow
-        return False
-
-    async def _is_smaller(self, turn: Turn, refused: Plan, plan: Plan) -> bool:
-        """Strictly, in bytes, for estimates may have changed; or equal with a shorter reply asked for."""
-        return await self._measure(turn, plan) < await self._measure(turn, refused)
+                return
+            refusal = held
+        await self._sender.give_back(turn, refused, given_back, client)
 
     async def _measure(self, turn: Turn, plan: Plan) -> tuple[int, int]:
-        return await self._sender.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0
+        return await self._calls.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0
