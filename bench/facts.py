@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.table import print_table
-from gateway.core.digest.fact_list import HEADING
+from gateway.core.digest.digest import make_digest
 from gateway.core.digest.facts import find_facts, is_secret
-from gateway.core.digest.render import make_digest
+from gateway.core.digest.work import FoldedHistory, make_lists
+from gateway.core.history.lists import NOTHING_TOLD, Told
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
-from gateway.core.session.work_sections import FoldedHistory, append_lists, spell_out_lists
 from gateway.wire.registry import CHAT
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
@@ -44,10 +44,10 @@ class Fold(Protocol):
     def __call__(
         self,
         piece: Sequence[TranscriptEntry],
-        earlier: str,
+        earlier: Told,
         cap_chars: int,
         shown: Sequence[TranscriptEntry] = (),
-    ) -> str: ...
+    ) -> Told: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ def print_facts() -> None:
         folds[f"{name}, no list"] = summarize
         for share in _LIST_SHARES:
             folds[f"{name}, list of {share:.0%}"] = with_list(summarize, share)
-    folds["digest, no list"] = _digest
-    folds["digest, list of 20%"] = with_list(_digest, 0.2)
+    folds["digest"] = _digest
     rows = []
     for name, fold in folds.items():
         means = _mean([_measure(session, fold) for session in sessions])
@@ -104,14 +103,14 @@ def _measure(session: Sequence[TranscriptEntry], fold: Fold) -> list[Survival]:
     pieces = _cut(session)
     pieces[0], planted = _plant(pieces[0])
     counted: dict[str, int] = {}
-    summary, survivals = "", []
+    told, survivals = NOTHING_TOLD, []
     for at, piece in enumerate(pieces[: _PIECES - 1], start=1):
         for fact, times in count_facts(piece).items():
             counted[fact] = counted.get(fact, 0) + times
-        summary = fold(piece, summary, _CAP_CHARS)
+        told = fold(piece, told, _CAP_CHARS)
         if at in _SHOWN:
             top = sorted(counted, key=lambda fact: -counted[fact])[:_TOP]
-            shares = (find_share(spell_out_lists(summary), facts) for facts in (list(counted), top, planted))
+            shares = (find_share(told.spelled_out, facts) for facts in (list(counted), top, planted))
             survivals.append(Survival(*shares))
     return survivals
 
@@ -180,35 +179,37 @@ def with_list(summarize: Fold, share: float) -> Fold:
     """The list takes its share of the size of the summary."""
 
     def fold(
-        piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
-    ) -> str:
+        piece: Sequence[TranscriptEntry], earlier: Told, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+    ) -> Told:
         room = int(cap_chars * share)
-        summary = summarize(piece, earlier, cap_chars - room)
-        return append_lists(summary, FoldedHistory(_make_messages(piece), piece, earlier, shown), room)
+        summary = summarize(piece, earlier, cap_chars - room).summary
+        history = FoldedHistory(_make_messages(piece), piece, earlier, shown)
+        return Told(summary, make_lists(summary, history, room))
 
     return fold
 
 
 def extract(
-    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
-) -> str:
+    piece: Sequence[TranscriptEntry], earlier: Told, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> Told:
     """Half is the beginning of the earlier summary, half the first words of each message."""
-    before = _take_lines(earlier.replace(HEADING, "").splitlines(), cap_chars // 2)
+    before = _take_lines(earlier.text.splitlines(), cap_chars // 2)
     room = cap_chars - len(before)
     texts = [entry.text or " ".join(arguments for _, arguments in entry.calls) for entry in piece]
     each = max(80, room // max(1, len(texts)))
-    return f"{before}\n{_take_lines([' '.join(text.split())[:each] for text in texts], room)}".strip()
+    said = _take_lines([" ".join(text.split())[:each] for text in texts], room)
+    return Told(f"{before}\n{said}".strip())
 
 
 def lose(
-    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
-) -> str:
+    piece: Sequence[TranscriptEntry], earlier: Told, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> Told:
     """As `extract`, but two of three facts are replaced by `it`."""
-    text = extract(piece, earlier, cap_chars)
+    text = extract(piece, earlier, cap_chars).summary
     for fact in sorted(find_facts(text), key=len, reverse=True):
-        if zlib.crc32(f"{len(earlier)} {fact}".encode()) % _KEPT_OF:
+        if zlib.crc32(f"{len(earlier.text)} {fact}".encode()) % _KEPT_OF:
             text = text.replace(fact, "it")
-    return text
+    return Told(text)
 
 
 def _make_messages(piece: Sequence[TranscriptEntry]) -> list[Message]:
@@ -224,9 +225,10 @@ def _make_messages(piece: Sequence[TranscriptEntry]) -> list[Message]:
 
 
 def _digest(
-    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
-) -> str:
-    return make_digest(piece, earlier or None, cap_chars)
+    piece: Sequence[TranscriptEntry], earlier: Told, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> Told:
+    """As where a client no longer sends what an earlier digest stands for."""
+    return make_digest(FoldedHistory(_make_messages(piece), piece, earlier, shown), cap_chars)
 
 
 def _take_lines(lines: Sequence[str], room: int) -> str:

@@ -16,15 +16,15 @@ from typing import Final
 
 from bench.facts import Fold, extract, find_share, load_sessions, lose, with_list
 from bench.table import print_table
-from gateway.core.digest.names import find_names
+from gateway.core.digest.facts import find_names
+from gateway.core.history.lists import NOTHING_TOLD, Told
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
-from gateway.core.session.work_sections import spell_out_lists
+from gateway.originals.beside_summary import PieceChooser, PlacedPart
 from gateway.originals.file_search import Sought, find_pieces, make_bound
 from gateway.originals.index_file import IndexedMessage, add_messages, open_index
 from gateway.originals.parts import Part
-from gateway.recall.upcoming import PieceChooser, PlacedPart
 
 # Of a window of 32,768 tokens, by the preset `adaptive`.
 _HARD_TOKENS: Final = 24_576
@@ -60,7 +60,7 @@ class Compacted:
     covers: int
     end: int
     opening: str
-    summary: str
+    told: Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _find_column(number: int) -> int:
 def compact(session: Sequence[TranscriptEntry], fold: Fold) -> Iterator[Compacted]:
     start = next((at for at, entry in enumerate(session) if entry.role == "assistant"), 0)
     opening = "\n".join(map(_say, session[:start]))[:_OPENING_CHARS]
-    covers, summary, number = start, "", 0
+    covers, told, number = start, NOTHING_TOLD, 0
     used = len(opening) // _CHARS_PER_TOKEN
     for end in range(start + 1, len(session)):
         used += _count(session[end - 1 : end])
@@ -148,13 +148,13 @@ def compact(session: Sequence[TranscriptEntry], fold: Fold) -> Iterator[Compacte
         cut = _find_cut(session, covers, end)
         if cut <= covers:
             continue
-        summary, covers, number = (
-            fold(session[covers:cut], summary, _CAP_CHARS, session[cut:end]),
+        told, covers, number = (
+            fold(session[covers:cut], told, _CAP_CHARS, session[cut:end]),
             cut,
             number + 1,
         )
-        used = (len(opening) + len(summary)) // _CHARS_PER_TOKEN + _count(session[cut:end])
-        yield Compacted(number=number, start=start, covers=cut, end=end, opening=opening, summary=summary)
+        used = (len(opening) + len(told.text)) // _CHARS_PER_TOKEN + _count(session[cut:end])
+        yield Compacted(number=number, start=start, covers=cut, end=end, opening=opening, told=told)
 
 
 def _is_turn_of_model(session: Sequence[TranscriptEntry], end: int) -> bool:
@@ -190,7 +190,7 @@ def _measure(session: Sequence[TranscriptEntry], compacted: Compacted, index: Pa
     if len(needed) < _FEWEST_NAMES:
         return None
     tail = map(_say, session[compacted.covers : compacted.end])
-    alone = "\n".join([compacted.opening, spell_out_lists(compacted.summary), *tail])
+    alone = "\n".join([compacted.opening, compacted.told.spelled_out, *tail])
     asked = " ".join([name for name in needed if name not in alone][:_ASKED_NAMES])
     both = _search(index, asked, compacted.covers), _choose(session, compacted, alone)
     search, auto = ("\n".join([alone, *pieces]) for pieces in both)

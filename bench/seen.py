@@ -12,6 +12,7 @@ from typing import Final
 from bench.facts import extract, load_session, with_list
 from bench.recall import Compacted, compact
 from gateway.core.history.framing import make_framing
+from gateway.core.history.lists import render_lists
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 from gateway.settings import load_settings
 
@@ -77,15 +78,14 @@ def _compact(session: Sequence[TranscriptEntry]) -> Compacted:
 
 def _show(session: Sequence[TranscriptEntry], compacted: Compacted) -> Iterator[str]:
     prompts = load_settings(None, {}).policies["default"].prompts
-    own, heading, lists = compacted.summary.partition("\n\n## ")
     yield f"[user] {_cut(compacted.opening)}"
     yield f"[assistant] {make_framing('summary', _ID)}"
     yield ""
-    lines = own.splitlines()
+    lines = compacted.told.summary.splitlines()
     yield from map(_cut, lines[:_OWN_LINES])
     yield f"[… {len(lines) - _OWN_LINES} more lines of the stand-in]"
     yield ""
-    yield from (heading.strip("\n") + lists).splitlines()
+    yield from render_lists(compacted.told.lists).splitlines()
     yield f"[user] {prompts.resume}"
     tail = session[compacted.covers : compacted.end]
     for entry in tail[:_TAIL_MESSAGES]:

@@ -30,7 +30,7 @@ from gateway.settings import load_settings
 
 _OURS: Final = os.path.dirname(gateway.__file__) + os.sep
 # A compaction is scheduled when this function of the gateway is called; the count ends there.
-_SCHEDULED: Final = "Compactor.start"
+_SCHEDULED: Final = "Compactions.start"
 # After the response: what the gateway still does for the request is over by then.
 _SETTLE_SECONDS: Final = 0.05
 _CONVERSATIONS: Final = 5

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from bench.economics.workloads import Workload
 from bench.facts import Fold, find_share, with_list
-from gateway.core.digest.names import find_names
+from gateway.core.digest.facts import find_names
+from gateway.core.history.lists import NOTHING_TOLD, Told
 from gateway.core.history.transcript import TranscriptEntry
-from gateway.core.session.work_sections import spell_out_lists
 from gateway.replay.runs import RequestRun
 from gateway.wire.registry import CHAT
 
@@ -47,7 +47,7 @@ class _Sent:
 
     covers: int
     end: int
-    summary: str
+    told: Told
     pruned: frozenset[int]
 
 
@@ -71,14 +71,14 @@ def measure_visible(workload: Workload, runs: Sequence[RequestRun], fold: Fold) 
 def _follow(
     entries: Sequence[TranscriptEntry], opening: int, runs: Sequence[RequestRun], fold: Fold, cap_chars: int
 ) -> Iterator[_Sent]:
-    covers, summary, pruned = 0, "", frozenset[int]()
+    covers, told, pruned = 0, NOTHING_TOLD, frozenset[int]()
     for run in runs:
         if run.covers > covers:
             piece = entries[max(covers, opening) : run.covers]
             stays = entries[run.covers : run.messages]
-            summary, covers = fold(piece, summary, cap_chars, stays), run.covers
+            told, covers = fold(piece, told, cap_chars, stays), run.covers
         pruned |= frozenset(run.pruned)
-        yield _Sent(covers, run.messages, summary, pruned)
+        yield _Sent(covers, run.messages, told, pruned)
 
 
 def _measure(
@@ -98,7 +98,7 @@ def _measure(
         for at in (*range(opening), *range(max(opening, sent.covers), sent.end))
         if at not in sent.pruned
     ]
-    visible = "\n".join([spell_out_lists(sent.summary), *kept])
+    visible = "\n".join([sent.told.spelled_out, *kept])
     folded = known & frozenset[str]().union(*names[opening : sent.covers])
     return Shares(
         find_share(visible, [*known]),

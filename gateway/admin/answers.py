@@ -277,7 +277,8 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     framing, recalled: what is sent before and behind the text; null likewise, and if there is nothing.
 
     calls, riding_calls (a part of them), prompt_tokens, cached_tokens, output_tokens, usd: of making it; null
-    if not known. versions: the newest first, with the one in use. reason: null of one that was made for an
+    if not known. versions: the one in use, and the
+    original of one that was edited. reason: null of one that was made for an
     earlier part of the conversation. state: `prepared` for a later request, `in_use` in the newest one, or
     `replaced`. in_use: whether that is the state.
     """

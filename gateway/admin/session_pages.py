@@ -103,7 +103,7 @@ class SessionPages:
                     key=key,
                     kind="digest" if pivot.is_digest else "summary",
                     created=render_second(pivot.created_seconds),
-                    text=pivot.summary,
+                    text=pivot.told.text,
                 )
         return None
 

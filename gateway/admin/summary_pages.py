@@ -1,8 +1,6 @@
 """The summaries of a conversation: read, edited, restored; and the end of a conversation."""
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
@@ -17,11 +15,10 @@ from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import read_body
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
-from gateway.compaction.summary_editor import EditRefused
+from gateway.compaction.edit import EditRefused
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.pivot import Pivot
-from gateway.core.history.versions import SummaryVersion, read_version
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
@@ -104,11 +101,6 @@ class SummaryPages:
         self, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
     ) -> SummaryRow:
         pivot = await self._sources.pivots.load(known.owner, note.key)
-        earlier: Sequence[SummaryVersion] = ()
-        # While the store is away, the one in use is shown.
-        with suppress(StoreError):
-            earlier = (await self._sources.edits.load_versions(known.owner, note.key)).versions
-        versions = [*earlier, *([read_version(pivot)] if pivot is not None else [])]
         state = _find_state(known, note)
         newest, shown = pivot or note, pivot if shows_texts else None
         return SummaryRow(
@@ -131,10 +123,10 @@ class SummaryPages:
             state=state,
             in_use=state == "in_use",
             version=pivot.version if pivot is not None else 1,
-            text=shown.summary if shown is not None else None,
+            text=shown.told.text if shown is not None else None,
             framing=(shown.framing or None) if shown is not None else None,
             recalled=(shown.recalled or None) if shown is not None else None,
-            versions=[_describe_version(each, shows_texts=shows_texts) for each in reversed(versions)],
+            versions=_list_versions(pivot, shows_texts=shows_texts) if pivot is not None else [],
         )
 
 
@@ -189,10 +181,18 @@ def _note(pivot: Pivot) -> SummaryNote:
     )
 
 
-def _describe_version(version: SummaryVersion, *, shows_texts: bool) -> VersionRow:
-    return VersionRow(
-        version=version.version,
-        created=render_time(version.created_seconds),
-        edited=version.is_edited,
-        text=version.text if shows_texts else None,
-    )
+def _list_versions(pivot: Pivot, *, shows_texts: bool) -> list[VersionRow]:
+    """The one in use, and the original of one that a person has edited."""
+    versions = [
+        VersionRow(
+            version=pivot.version,
+            created=render_time(pivot.edited_seconds or pivot.created_seconds),
+            edited=pivot.is_edited,
+            text=pivot.told.text if shows_texts else None,
+        )
+    ]
+    original = pivot.original
+    if original is not None:
+        created, text = render_time(pivot.created_seconds), original.text if shows_texts else None
+        versions.append(VersionRow(version=original.version, created=created, edited=False, text=text))
+    return versions

@@ -11,14 +11,13 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.record import ConversationActivity
 from gateway.admin.history_pages import unknown_conversation
 from gateway.admin.texts import TextAccess
-from gateway.compaction.summary_editor import SummaryEditor
+from gateway.compaction.edit import SummaryEditor
 from gateway.conversations.branches import Branches, NewestRequest
 from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.sessions.diffs import DiffStore
 from gateway.sessions.keeper import SessionKeeper
 from gateway.state.pivots import Pivots
-from gateway.state.summary_edits import SummaryEdits
 from gateway.wire.arrays import CountedArrays
 
 
@@ -40,7 +39,6 @@ class TextSources(msgspec.Struct, frozen=True, kw_only=True):
     sessions: SessionKeeper
     diffs: DiffStore
     pivots: Pivots
-    edits: SummaryEdits
     find_editor: Callable[[], SummaryEditor]
     find_arrays: Callable[[], ArrayShower]
     # Deletes a conversation, by the tag of its owner and its id.

@@ -66,7 +66,6 @@ def _make_sources(
             sessions=process.sessions,
             diffs=process.sessions.diffs,
             pivots=process.state.pivots,
-            edits=process.state.edits,
             find_editor=lambda: find_serving().editor,
             find_arrays=lambda: find_serving().arrays,
             delete=process.purge.run_conversation,
@@ -112,7 +111,7 @@ def watch_parts(process: Process, find_serving: FindServing) -> None:
     metrics.watch(gauges.SUMMARIES_RUNNING, lambda: {"": slots.taken})
     metrics.watch(gauges.SUMMARIES_WAITING, lambda: {"": slots.waiting})
     metrics.watch(gauges.WRITES_WAITING, lambda: _count_waiting(process))
-    metrics.watch(gauges.SUMMARIZER_BREAKERS, lambda: {"": find_serving().job.count_open_breakers()})
+    metrics.watch(gauges.SUMMARIZER_BREAKERS, lambda: {"": find_serving().compactions.count_open_breakers()})
     metrics.watch(gauges.STORE_BREAKER, lambda: {"": float(_is_away(process.stores.state))})
 
 

@@ -5,16 +5,14 @@ Requests under way finish with what they began with. Opens nothing and starts no
 
 from gateway.activity.prices import make_price_list
 from gateway.app.process import Process
-from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import CompactionJob
+from gateway.compaction.calls import QuotedCalls, RidingCalls
+from gateway.compaction.client import SummaryClient
+from gateway.compaction.edit import SummaryEditor
+from gateway.compaction.flow import Compactions
 from gateway.compaction.manual import ManualCompaction
-from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.riding import RideBuilder
-from gateway.compaction.summarizer import CallBuilders, Summarizer, SummaryCalls
-from gateway.compaction.summary_client import SummaryClient, SummaryModels
-from gateway.compaction.summary_editor import SummaryEditor
-from gateway.compaction.summary_prompt import SummaryCallBuilder
+from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.turn_recorder import TurnRecorder
 from gateway.hooks import Hooks, Webhook
 from gateway.http.target import Upstreams
 from gateway.limits.book import LimitsBook, ModelLists
@@ -53,7 +51,7 @@ class Serving:
         process: Process,
         before: "Serving | None" = None,
         relay: Relay | None = None,
-        calls: SummaryCalls | None = None,
+        calls: SummaryClient | None = None,
     ) -> None:
         state, sizer, lanes, reporter = process.state, process.sizer, process.lanes, process.reporter
         self.settings = settings
@@ -69,15 +67,13 @@ class Serving:
         self._limits = LimitsBook(settings, self.lists, process.table, state.calibrations)
         self._planner = Planner(state, sizer, lanes)
         self._learner = Learner(state.calibrations, sizer, self._limits, reporter)
-        self._summary_calls = calls or PaidCalls(
-            SummaryClient(process.client), process.summaries, process.metrics, process.tracer
+        self._summary_calls = calls or SummaryClient(
+            process.client, process.summaries, process.metrics, process.tracer
         )
-        pivots = PivotMaker(sizer, lanes)
-        self.job = CompactionJob(
-            state, self._make_summarizer(process, pivots), pivots, reporter, process.running
+        self.compactions = Compactions(
+            state, self._planner, self._make_summarizer(process), reporter, process.running
         )
-        self._compactor = Compactor(state, self._planner, self._learner, self.job, reporter, process.budget)
-        self.manual = ManualCompaction(state, self._planner, self._compactor, reporter)
+        self.manual = ManualCompaction(state, self._planner, self.compactions, reporter)
         self.editor = SummaryEditor(state, self._planner, sizer, reporter)
         self.proxy = self._make_proxy(process)
         tracer = process.tracer
@@ -86,13 +82,12 @@ class Serving:
         # None where the settings leave `/mcp` to the upstream.
         self.mcp = _make_mcp(settings, process) if settings.mcp else None
 
-    def _make_summarizer(self, process: Process, pivots: PivotMaker) -> Summarizer:
-        models, lanes, sizer = SummaryModels(), process.lanes, process.sizer
-        builder = SummaryCallBuilder(Upstreams(self.settings), self._limits, sizer, models, lanes)
-        rides = RideBuilder(process.state, self._maker, sizer, lanes)
-        return Summarizer(
-            self._summary_calls, CallBuilders(builder, rides), models, sizer, pivots, self.hooks
-        )
+    def _make_summarizer(self, process: Process) -> Summarizer:
+        lanes, sizer = process.lanes, process.sizer
+        quoted = QuotedCalls(Upstreams(self.settings), self._limits, sizer, lanes)
+        riding = RidingCalls(process.state, self._maker, sizer, lanes)
+        pivots = PivotMaker(sizer, lanes)
+        return Summarizer(self._summary_calls, quoted, riding, sizer, pivots, self.hooks)
 
     def _make_sender(self, process: Process) -> Sender:
         return Sender(
@@ -100,7 +95,9 @@ class Serving:
             activity=process.activity,
             calls=self._maker,
             relay=self._relay,
-            compactor=self._compactor,
+            responses=TurnRecorder(
+                process.state, self._planner, self._learner, self.compactions, process.reporter
+            ),
             branches=process.branches,
             time=process.branches.time,
             learner=self._learner,
@@ -114,7 +111,7 @@ class Serving:
         turns = TurnBuilder(Policies(settings), reader, self._limits, discovery, state, self.prices)
         sender = self._make_sender(process)
         recall = QuestionRecall(process.search, state.recalls, lanes, process.sizer, metrics)
-        planning = PlanningStep(planner, self._compactor, self.job, self.manual, recall)
+        planning = PlanningStep(planner, self.compactions, self.manual, recall)
         return Proxy(
             settings=settings,
             memory=process.budget,

@@ -14,7 +14,7 @@ from gateway.activity.prices import load_price_table
 from gateway.bounds.background import BackgroundTasks, Slots
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
-from gateway.compaction.running import RunningCompactions
+from gateway.compaction.flow import Running
 from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.branches import Branches
 from gateway.conversations.stored_responses import StoredResponses
@@ -111,7 +111,7 @@ class Process:
         self.reporter = Reporter(self.metrics, self.bus, self.log_writer, self.archive, self.activity)
         self.reporter.use_sessions(self.sessions)
         self.table, self.price_table = ModelTable.load(), load_price_table()
-        self.running = RunningCompactions(Slots(bounds.summaries, bounds.summaries_per_tenant))
+        self.running = Running(Slots(bounds.summaries, bounds.summaries_per_tenant), self.budget)
         # Questions to upstreams about themselves, which no request waits for.
         self.asking = BackgroundTasks("question to an upstream")
         self.plugins: Sequence[Plugin] = load_plugins()

@@ -5,6 +5,7 @@ the store, one carries out what was asked for: a lease says that it is being don
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -12,9 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.compaction.compactor import Compactor
-from gateway.compaction.markers import make_marker, save_marker
-from gateway.compaction.running import ManualRun
+from gateway.compaction.flow import Compactions, Job, RunningTask
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import (
     Compacted,
@@ -34,36 +33,44 @@ from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
 from gateway.state.kinds import Marker
-from gateway.store.interface import HeldLease, Lease, StoreError
+from gateway.state.single import Work, WorkFailed
+from gateway.store.interface import StoreError
 
 _LEASE_PREFIX: Final = "manual-"
 
 
 class ManualCompaction:
-    def __init__(self, state: State, planner: Planner, compactor: Compactor, reporter: Reporter) -> None:
+    def __init__(self, state: State, planner: Planner, compactions: Compactions, reporter: Reporter) -> None:
         self._state = state
         self._planner = planner
-        self._compactor = compactor
+        self._compactions = compactions
         self._reporter = reporter
-        self._running = compactor.running
-        self._single = state.single
+        self._running = compactions.running
 
     def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":
         """None if another manual compaction of this conversation is in progress.
 
         A command that is sent again gets the task of the first one.
         """
-        key = turn.received.conversation.key.hex()
         running = self._running.find_manual(turn.conversation_id)
         if running is not None:
-            return running.task if turn.command is not None and running.key == key else None
+            return running.task if turn.command is not None and running.key == _name(turn) else None
         work = self._compact_conversation if turn.command is None else self._run_command
         return self._start(turn, work(turn, instructions))
 
     def schedule(self, head: Head, instructions: str) -> None:
         """Has the conversation's next request start the compaction; for a body that is not in memory."""
-        reason = CompactionReason.MANUAL
-        self._state.tasks.leave_marker(make_marker(head, reason, instructions))
+        marker = Marker(
+            owner=head.owner,
+            key=head.key,
+            length=head.length,
+            auto=False,
+            reason=CompactionReason.MANUAL,
+            created_seconds=time.time(),
+            instructions=instructions,
+            conversation=head.conversation,
+        )
+        self._state.tasks.leave_marker(marker)
 
     def resume(self, turn: Turn) -> None:
         """Starts what a marker asks for: a scheduled compaction, or one that a stop interrupted.
@@ -74,18 +81,22 @@ class ManualCompaction:
         if marker is None:
             return
         if marker.auto:
-            self._compactor.spawn(self._resume_automatic(turn, marker), self._compactor.hold(turn))
+            self._running.spawn(self._resume_automatic(turn, marker), self._running.hold(turn))
         elif self._running.find_manual(turn.conversation_id) is None:
             self._start(turn, self._run_marker(turn, marker))
 
     def _start(self, turn: Turn, work: Coroutine[Any, Any, ManualOutcome]) -> "asyncio.Task[ManualOutcome]":
-        task = self._compactor.spawn(work, self._compactor.hold(turn))
-        self._running.add_manual(turn.conversation_id, ManualRun(turn.received.conversation.key.hex(), task))
+        task = self._running.spawn(work, self._running.hold(turn))
+        identity = turn.conversation_id
+        running = RunningTask(
+            kind="manual", owner=turn.owner, conversation_id=identity, key=_name(turn), task=task
+        )
+        self._running.add(running)
         return task
 
     async def _resume_automatic(self, turn: Turn, marker: Marker) -> None:
         if await self._take(marker) is not None:
-            self._compactor.resume(turn, marker.reason)
+            self._compactions.resume(turn, marker.reason)
 
     async def _take(self, marker: Marker) -> Marker | None:
         """None if another process has it, or if the store does not say: then the next request tries again."""
@@ -97,24 +108,21 @@ class ManualCompaction:
 
     async def _run_marker(self, turn: Turn, marker: Marker) -> ManualOutcome:
         """A process that is at it holds the lease, and deletes the marker when it is done."""
-        lease = await self._claim(turn.owner, marker.key)
-        while isinstance(lease, HeldLease):
-            await self._single.wait(lease)
-            lease = await self._claim(turn.owner, marker.key)
-        async with self._single.holding(lease):
-            taken = await self._take(marker)
+        name = _LEASE_PREFIX + marker.key
+        taken = await self._state.single.run(
+            turn.owner, name, lambda _: self._take(marker), also=None, waits=lambda: True
+        )
         return await self._compact_conversation(turn, taken.instructions) if taken else NothingToCompact()
 
     async def _compact_conversation(self, turn: Turn, instructions: str) -> ManualOutcome:
         """If the gateway stops meanwhile, the marker restarts this at the conversation's next request."""
-        lease = await self._claim(turn.owner, turn.received.conversation.key.hex())
-        if isinstance(lease, HeldLease):
-            return InProgress()
-        async with self._single.holding(lease):
+
+        async def make(_: Work) -> ManualOutcome:
             head = self._state.heads.find(turn.received.conversation, turn.scope)
-            marker = save_marker(self._state, turn, CompactionReason.MANUAL, instructions)
-            turn = msgspec.structs.replace(turn, head=head)
-            outcome = await self._compact_in_steps(turn, instructions, head)
+            marker = self._compactions.save_marker(turn, CompactionReason.MANUAL, instructions)
+            outcome = await self._compact_in_steps(
+                msgspec.structs.replace(turn, head=head), instructions, head
+            )
             try:
                 await self._state.tasks.take(marker.owner, marker.key)
             except StoreError:
@@ -122,41 +130,41 @@ class ManualCompaction:
                 self._state.tasks.drop_marker(marker.owner, marker.key)
             return outcome
 
+        name = _LEASE_PREFIX + _name(turn)
+        outcome = await self._state.single.run(turn.owner, name, make, also=None, waits=lambda: False)
+        return outcome if outcome is not None else InProgress()
+
     async def _run_command(self, turn: Turn, instructions: str) -> ManualOutcome:
         """Runs a command once: if it is sent again with nothing new before it, its outcome is loaded.
 
         It needs no marker, because a client that still wants the response sends the command again.
         """
-        key = turn.received.conversation.key.hex()
-        lease = await self._claim(turn.owner, key)
-        while isinstance(lease, HeldLease):
-            await self._single.wait(lease)
-            reason = await self._single.find_failure(turn.owner, lease)
-            if reason is not None:
-                return Failed(reason)
-            lease = await self._claim(turn.owner, key)
-        async with self._single.holding(lease):
-            done = None
+        tasks, key = self._state.tasks, _name(turn)
+
+        async def find_done() -> ManualOutcome | None:
             # While the store is away a person need not wait for it.
             with suppress(StoreError):
-                done = await self._state.tasks.load_command(turn.owner, key)
-            return done or await self._run_command_once(turn, instructions, lease)
+                return await tasks.load_command(turn.owner, key)
+            return None
 
-    async def _run_command_once(self, turn: Turn, instructions: str, lease: Lease) -> ManualOutcome:
-        key = turn.received.conversation.key.hex()
-        outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
-        with suppress(StoreError):
-            if isinstance(outcome, Compacted):
+        async def make(work: Work) -> ManualOutcome:
+            outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
+            if isinstance(outcome, Failed):
+                await work.note_failure(outcome.reason)
+            elif isinstance(outcome, Compacted):
                 # The head was queued before, so an outcome in the store always has its pivot active. Both are
                 # durable before the person is told.
-                await self._state.tasks.save_command(turn.owner, key, outcome, turn.conversation_id)
-            elif isinstance(outcome, Failed):
-                await self._single.note_failure(turn.owner, lease, outcome.reason)
-        return outcome
+                with suppress(StoreError):
+                    await tasks.save_command(turn.owner, key, outcome, turn.conversation_id)
+            return outcome
 
-    async def _claim(self, owner: str, key: str) -> Lease | HeldLease:
-        """key: of the chain of a request. The lease of its branch has another name."""
-        return await self._single.claim(owner, _LEASE_PREFIX + key)
+        try:
+            outcome = await self._state.single.run(
+                turn.owner, _LEASE_PREFIX + key, make, also=find_done, waits=lambda: True
+            )
+        except WorkFailed as failed:
+            return Failed(failed.reason)
+        return outcome if outcome is not None else InProgress()
 
     async def _compact_in_steps(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:
         """One compaction, and more for what is left if one call cannot hold it, as many as the policy allows.
@@ -167,7 +175,6 @@ class ManualCompaction:
             reason=CompactionReason.MANUAL,
             is_awaited=True,
             calls=turn.policy.summary.max_calls,
-            trigger="manual",
             instructions=instructions,
         )
         situation = first = await self._gather_when_free(turn)
@@ -175,7 +182,7 @@ class ManualCompaction:
         if whole is None:
             self._reporter.note_nothing_to_compact(turn, request)
             return NothingToCompact()
-        result = await self._compactor.start(turn, situation, whole, request)
+        result = await self._compactions.start(Job(turn, situation, whole, request))
         newest = result.pivot
         while result.pivot is not None:
             newest, request = result.pivot, replace(request, calls=request.calls - result.calls)
@@ -183,7 +190,7 @@ class ManualCompaction:
             cut = choose_remaining_cut(situation, newest, whole.covers)
             if cut is None or request.calls <= 0:
                 break
-            result = await self._compactor.start(turn, situation, cut, request)
+            result = await self._compactions.start(Job(turn, situation, cut, request))
         if newest is None:
             return Failed(result.failure)
         self._state.pivots.activate_manual(newest, place)
@@ -196,10 +203,15 @@ class ManualCompaction:
         """
         while True:
             situation = await self._planner.gather(turn, may_compact=True)
-            running = self._compactor.find_running(turn)
+            running = self._compactions.find_running(turn)
             if running is None:
                 return situation
             await asyncio.wait((running,))
+
+
+def _name(turn: Turn) -> str:
+    """The chain of the request. The lease of its branch has another name."""
+    return turn.received.conversation.key.hex()
 
 
 def _make_place(turn: Turn) -> Head:

@@ -5,14 +5,13 @@ with it, the history is quoted then as if there had been none. Stores nothing.
 """
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
+from gateway.compaction.calls import NO_LIMIT, QuotedCalls, RidingCalls
+from gateway.compaction.client import CallTimedOut, FittedCall, PromptRefused, SummaryClient, SummaryReply
 from gateway.compaction.pivots import Folded, PivotMaker
-from gateway.compaction.riding import RideBuilder
-from gateway.compaction.summary_client import CallTimedOut, PromptRefused, SummaryModels, SummaryReply
-from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.cut import SMALLER_SHARE, Cut
+from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import (
@@ -31,7 +30,6 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage, add_usage
 from gateway.hooks import Hooks, PreCompact
 from gateway.planning.message_sizes import Sizer
-from gateway.tenants import Tenant
 
 # One retry. If the first prompt may not have fitted, the second has at most this share of it.
 _TRIES: Final = 2
@@ -40,25 +38,6 @@ _SMALLER_TRY: Final = 0.6
 _NO_RETRY: Final = ("status 401", "status 403", "status 429")
 _TOO_LARGE: Final = Rejected("history too big for the summariser", is_summarizer_fault=False)
 _VETOED: Final = Rejected("vetoed", is_summarizer_fault=False)
-# The list of facts that a summary left out gets at most this share of the cap. A token of it takes about so
-# many characters.
-_LIST_SHARE: Final = 0.2
-_LIST_CHARS_PER_TOKEN: Final = 2.5
-
-
-class SummaryCalls(Protocol):
-    """Asks models for summaries; see PaidCalls."""
-
-    def is_over_budget(self, tenant: Tenant) -> bool: ...
-
-    def note_missing(self, tenant: Tenant) -> None: ...
-
-    async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None: ...
-
-
-class CallBuilders(NamedTuple):
-    quoting: SummaryCallBuilder
-    riding: RideBuilder
 
 
 @dataclass(slots=True)
@@ -82,28 +61,17 @@ class _Attempts:
     riding_usage: Usage | None = None
 
     @property
-    def budget(self) -> CallBudget:
-        return CallBudget(calls=max(1, self.calls_in_all - self.made), max_tokens=self.max_tokens)
-
-    def begin(self, fitted: FittedCall) -> None:
-        self.made += 1
-        self.ridden += fitted.is_riding
-        self.model, self.upstream = fitted.model.model, fitted.model.upstream
+    def calls_left(self) -> int:
+        return max(1, self.calls_in_all - self.made)
 
     def note(self, fitted: FittedCall, usage: Usage | None) -> None:
+        """A call was made, whatever came of it."""
+        self.made += 1
+        self.model, self.upstream = fitted.model.model, fitted.model.upstream
         self.usage = add_usage(self.usage, usage)
         if fitted.is_riding:
+            self.ridden += 1
             self.riding_usage = usage
-
-    def undo(self, fitted: FittedCall) -> None:
-        """The call was not made after all."""
-        self.made -= 1
-        self.ridden -= fitted.is_riding
-
-    def end_over_budget(self) -> None:
-        """No other call will be made."""
-        self.allowed = self.made
-        self.rejected = OVER_BUDGET
 
     def result(self, pivot: Pivot | None = None) -> CompactionResult:
         return CompactionResult(
@@ -120,28 +88,27 @@ class _Attempts:
 class Summarizer:
     def __init__(
         self,
-        calls: SummaryCalls,
-        builders: CallBuilders,
-        models: SummaryModels,
+        client: SummaryClient,
+        quoted: QuotedCalls,
+        riding: RidingCalls,
         sizer: Sizer,
         pivots: PivotMaker,
         hooks: Hooks,
     ) -> None:
-        self._calls = calls
-        self._builder = builders.quoting
-        self._rides = builders.riding
-        self._models = models
+        self._client = client
+        self._quoted = quoted
+        self._rides = riding
         self._sizer = sizer
-        self._pivots = pivots
+        self.pivots = pivots
         self._hooks = hooks
 
     def is_over_budget(self, turn: Turn) -> bool:
         """Whether this tenant may have no summary now, as far as this process knows."""
-        return self._calls.is_over_budget(turn.tenant)
+        return self._client.is_over_budget(turn.tenant)
 
     def note_missing(self, turn: Turn) -> None:
         """A summary was not made because of the tenant's budget."""
-        self._calls.note_missing(turn.tenant)
+        self._client.note_missing(turn.tenant)
 
     async def summarize(
         self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest, pre_tokens: int
@@ -183,7 +150,7 @@ class Summarizer:
             # A client that waits has waited for as long as a quoted call may take, so that one is left out.
             attempts.allowed += not isinstance(error, CallTimedOut)
             if isinstance(error, PromptRefused) and error.overflow is not None:
-                self._builder.learn_from_refusal(fitted, error.overflow)
+                self._quoted.learn_from_refusal(fitted, error.overflow)
             self._rides.note_failed(turn, error)
             return None
         if reply is None:
@@ -199,7 +166,7 @@ class Summarizer:
     async def _try(self, turn: Turn, situation: Situation, cut: Cut, attempts: _Attempts) -> CompactionResult:
         """Quotes the history."""
         while attempts.made < attempts.allowed:
-            fitted = await self._builder.fit(turn, situation, cut, attempts.budget)
+            fitted = await self._quoted.fit(turn, situation, cut, attempts.calls_left, attempts.max_tokens)
             if fitted is None:
                 break
             candidate = await self._ask(turn, fitted, attempts)
@@ -217,7 +184,7 @@ class Summarizer:
             reply = await self._call(turn, fitted, attempts)
         except ModelUnknown as error:
             attempts.rejected = Rejected(str(error))
-            if self._models.note_unknown(turn, fitted.model):
+            if self._quoted.note_unknown(turn, fitted.model):
                 # The conversation's own model is asked instead.
                 attempts.allowed += 1
             return None
@@ -229,25 +196,27 @@ class Summarizer:
                 attempts.max_tokens = self._learn_from_refusal(fitted, error.overflow)
             return None
         if reply is None:
-            attempts.end_over_budget()
+            # No other call will be made.
+            attempts.allowed, attempts.rejected = attempts.made, OVER_BUDGET
             return None
-        self._builder.learn(fitted, reply.usage.prompt_tokens if reply.usage is not None else None)
+        self._quoted.learn(fitted, reply.usage.prompt_tokens if reply.usage is not None else None)
         return reply.candidate
 
     async def _call(self, turn: Turn, fitted: FittedCall, attempts: _Attempts) -> SummaryReply | None:
         """None if the tenant's budget has no room for it. Raises what the client raises."""
-        attempts.begin(fitted)
-        reply = await self._calls.ask(turn.tenant, fitted)
-        if reply is None:
-            attempts.undo(fitted)
-            return None
-        attempts.note(fitted, reply.usage)
+        try:
+            reply = await self._client.ask(turn.tenant, fitted)
+        except (ModelUnknown, UpstreamFailed):
+            attempts.note(fitted, None)
+            raise
+        if reply is not None:
+            attempts.note(fitted, reply.usage)
         return reply
 
     def _learn_from_refusal(self, fitted: FittedCall, overflow: Overflow | None) -> int:
         """The most tokens that the next prompt may hold."""
         if overflow is not None:
-            self._builder.learn_from_refusal(fitted, overflow)
+            self._quoted.learn_from_refusal(fitted, overflow)
         smaller = int(fitted.prompt_tokens * _SMALLER_TRY)
         window = (overflow.context or overflow.input) if overflow is not None else None
         return min(smaller, window - fitted.cut.longest_tokens) if window is not None else smaller
@@ -268,19 +237,5 @@ class Summarizer:
     async def _make_pivot(
         self, turn: Turn, situation: Situation, accepted: Accepted, fitted: FittedCall
     ) -> Pivot:
-        text = await self._with_facts(turn, situation, accepted, fitted)
-        return await self._pivots.make_summary(turn, situation, fitted.cut, text)
-
-    async def _with_facts(
-        self, turn: Turn, situation: Situation, accepted: Accepted, fitted: FittedCall
-    ) -> Accepted:
-        """The summary with what it should have mentioned, listed below it."""
-        cut = fitted.cut
-        max_chars = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
-        folded = Folded(cut, fitted.entries)
-        listed = await self._pivots.append_lists(turn, situation, folded, accepted.summary, max_chars)
-        if listed == accepted.summary:
-            return accepted
-        raw = await self._sizer.count(turn.owner, listed, turn.policy.estimator)
-        tokens = int(raw * situation.calibrated.ratio)
-        return Accepted(listed, tokens) if tokens <= cut.replaced_tokens * SMALLER_SHARE else accepted
+        folded = Folded(fitted.cut, fitted.entries)
+        return await self.pivots.make_summary(turn, situation, folded, accepted)

@@ -8,7 +8,6 @@ Knows prices as ratios and sizes in tokens, but no clock, and no provider.
 """
 
 from dataclasses import dataclass, replace
-from math import inf, sqrt
 from typing import Final
 
 from gateway.core.history.branch_ledger import BranchLedger
@@ -137,6 +136,7 @@ def note_response(
         has_cached=before.has_cached or is_cached,
         is_uncached=not is_cached if is_cached or is_long else before.is_uncached,
         rent_tokens=rent_tokens,
+        is_due=before.is_due and not is_news,
         base_tokens=base_tokens,
         pivot=answered.pivot,
         summary_tokens=summary_tokens,
@@ -165,8 +165,10 @@ def pass_on_ledger(head: Head | None, scope: str) -> BranchLedger | None:
 
 
 def pay_rent(ledger: BranchLedger) -> BranchLedger:
-    """A compaction begins. If it fails, as much rent has to come together again before the next one."""
-    return replace(ledger, rent_tokens=0.0)
+    """A compaction begins, and is wanted once it is ready. If it fails, as much rent has to come together
+    again before the next one.
+    """
+    return replace(ledger, rent_tokens=0.0, is_due=True)
 
 
 def _smooth(before: float, now: float) -> float:
@@ -231,28 +233,3 @@ def is_due(economy: float, ledger: BranchLedger, rates: Rates, sizes: Compaction
     if not economy or not sizes.folded or rates.is_free:
         return False
     return ledger.rent_tokens >= economy * count_compaction_cost(rates, sizes)
-
-
-def choose_smallest_batch(rates: Rates, prompt_tokens: float, growth_tokens: float) -> float:
-    """M* = √(2·(w − r)·P·g / r): a smaller batch of pruned results breaks the cached prefix too often.
-
-    Nothing is broken where nothing is cached. Where cached tokens cost nothing, no batch is large enough.
-    """
-    if rates.write <= rates.read:
-        return 0.0
-    if rates.read <= 0:
-        return inf
-    return sqrt(2 * (rates.write - rates.read) * prompt_tokens * growth_tokens / rates.read)
-
-
-def is_pruning_cheaper(
-    rates: Rates, sizes: CompactionSizes, saved_tokens: float, behind_tokens: float
-) -> bool:
-    """Whether pruning frees a token for less than a summary does.
-
-    behind_tokens: A, everything from the first pruned result on. It is sent again.
-    """
-    if not sizes.folded:
-        return True
-    breaking = max(0.0, rates.write - rates.read) * behind_tokens
-    return breaking * sizes.folded < count_compaction_cost(rates, sizes) * saved_tokens

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from gateway.core.history.transcript import neutralize
 from gateway.logs.fields import name_fields
+from gateway.originals.beside_summary import render_pieces
 from gateway.originals.search import (
     MentionedFile,
     OriginalsSearch,
@@ -22,7 +23,6 @@ from gateway.originals.search import (
     SearchFailed,
     SearchImpossible,
 )
-from gateway.recall.pieces import render_pieces
 from gateway.reporting.metrics import Metrics, SearchResult
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag

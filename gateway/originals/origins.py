@@ -3,9 +3,9 @@
 from typing import Final
 
 from gateway.conversations.reading import Received
-from gateway.core.digest.tool_arguments import find_paths, parse_arguments
 from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import list_entries
+from gateway.core.session.tool_arguments import find_paths, parse_arguments
 from gateway.originals.removed import Origin
 from gateway.wire.body import JSON_ERRORS
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gateway.core.digest.tool_arguments import find_paths, parse_arguments
 from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import TranscriptEntry, list_entries
+from gateway.core.session.tool_arguments import find_paths, parse_arguments
 from gateway.originals.removed import Origin
 from gateway.wire.body import JSON_ERRORS
 from gateway.wire.format import Format

@@ -7,13 +7,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import CompactionJob
+from gateway.compaction.flow import Compactions, Job
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.decision import CompactFirst, Decision, DigestFirst, decide
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import (
+    CompactionReason,
+    CompactionRequest,
+    CompactionResult,
+    make_digest_request,
+)
 from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
 from gateway.http.reply import Reply
@@ -69,14 +73,12 @@ class PlanningStep:
     def __init__(
         self,
         planner: Planner,
-        compactor: Compactor,
-        job: CompactionJob,
+        compactions: Compactions,
         manual: ManualCompaction,
         recall: QuestionRecall,
     ) -> None:
         self._planner = planner
-        self._compactor = compactor
-        self._job = job
+        self._compactions = compactions
         self._manual = manual
         self._recall = recall
         self._warnings = WindowWarnings()
@@ -106,7 +108,7 @@ class PlanningStep:
         """
         digests_left = _MAX_DIGESTS
         budget.start()
-        budget.limit(self._job.count_calls(turn))
+        budget.limit(self._compactions.count_calls(turn))
         while True:
             deciding = self._decide(turn, budget, may_digest=digests_left > 0)
             situation, decision = await _wait_for(deciding, client)
@@ -115,11 +117,12 @@ class PlanningStep:
                     return self._warnings.note(turn, plan)
                 case CompactFirst(cut=cut):
                     request = CompactionRequest(reason=reason, calls=budget.calls_left, is_awaited=True)
-                    task = self._compactor.start(turn, situation, cut, request)
+                    task = self._compactions.start(Job(turn, situation, cut, request))
                     await _wait_for_compaction(task, client, budget.seconds_left)
                     budget.spend(task)
                 case DigestFirst(cut=cut):
-                    digest = self._compactor.start_digest(turn, situation, cut, reason)
+                    request = make_digest_request(reason)
+                    digest = self._compactions.start_digest(Job(turn, situation, cut, request))
                     await _wait_for_compaction(digest, client)
                     digests_left -= 1
 
@@ -133,7 +136,7 @@ class PlanningStep:
     ) -> tuple[Situation, Decision]:
         may_compact = budget.calls_left > 0
         situation = await self._planner.gather(turn, may_compact=may_compact, may_digest=may_digest)
-        is_preparing = self._compactor.is_preparing(turn)
+        is_preparing = self._compactions.is_preparing(turn)
         situation = replace(situation, is_preparing=is_preparing, has_compacted=budget.has_compacted)
         return situation, await self._planner.choose(decide, situation)
 

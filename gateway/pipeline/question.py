@@ -16,16 +16,15 @@ from typing import Final
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn, name_ids
 from gateway.core.compaction.plan import Plan
-from gateway.core.digest.fact_list import split_fact_list
 from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.recall import FoundExchange, Recall
 from gateway.core.history.transcript import list_entries
 from gateway.core.history.view import FRAME_TOKENS
+from gateway.originals.beside_summary import MOST_TOKENS, render_pieces
 from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
 from gateway.planning.message_sizes import Sizer
-from gateway.recall.pieces import MOST_TOKENS, render_pieces
 from gateway.reporting.metrics import Metrics
 from gateway.state.recalls import Recalls
 from gateway.store.keys import make_tag
@@ -141,10 +140,8 @@ def find_missing_names(turn: Turn, plan: Plan) -> list[str]:
 
 
 def _read_summary(pivot: Pivot | None) -> str:
-    """Without its list of facts: it names what there was, and says nothing about it."""
-    if pivot is None:
-        return ""
-    return f"{split_fact_list(pivot.summary)[0]}\n{pivot.recalled}"
+    """Without its lists: they name what there was, and say nothing about it."""
+    return "\n".join([pivot.summary, *pivot.lists.quoted, pivot.recalled]) if pivot is not None else ""
 
 
 def _may_add(turn: Turn, plan: Plan) -> bool:

@@ -9,11 +9,10 @@ from typing import Final
 from gateway.activity.book import ActivityBook
 from gateway.activity.economics import render_economics
 from gateway.bounds.memory import Share
-from gateway.compaction.compactor import Compactor
+from gateway.compaction.turn_recorder import TurnRecorder
 from gateway.conversations.branches import Branches, SettingsTime
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan, PlanName
-from gateway.core.compaction.plan_fingerprint import fingerprint_plan
+from gateway.core.compaction.plan import Plan, PlanName, fingerprint_plan
 from gateway.headers import (
     X_GATEWAY_CONVERSATION,
     X_GATEWAY_ECONOMICS,
@@ -43,7 +42,7 @@ class Sender:
     activity: ActivityBook
     calls: CallMaker
     relay: Relay
-    compactor: Compactor
+    responses: TurnRecorder
     branches: Branches
     # Of the settings that the sender belongs to.
     time: SettingsTime
@@ -63,7 +62,7 @@ class Sender:
         share: of the memory, from which what planning needed is given back. probe: how much of the response
         is held back to find a refusal; None leaves it to the plan.
         """
-        await self.compactor.secure(turn, plan)
+        await self.responses.secure(turn, plan)
         adds_usage = self.calls.adds_usage(turn)
         make_call = partial(self.calls.make, turn, plan)
         if turn.note_sent is not None:
@@ -112,7 +111,7 @@ class Sender:
         answered.usage, answered.finish_reason = usage, reading.finish_reason
         is_usable = usage is not None or reading.is_complete
         if 200 <= status < 300 and is_usable and not reading.has_error:
-            head = self.compactor.record_response(turn, plan, usage)
+            head = self.responses.record_response(turn, plan, usage)
             self.branches.answer(turn, plan, head, self.time)
             self.reporter.note_request(turn, plan, usage)
         if usage is not None and is_window_exceeded(reading.finish_reason):

@@ -11,10 +11,8 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.clamp import choose_output
-from gateway.core.compaction.plan import Plan, describe_cut
+from gateway.core.compaction.plan import Plan, choose_output, describe_cut
 from gateway.core.compaction.situation import Situation
-from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.economy import COLD_SECONDS
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
@@ -151,7 +149,6 @@ class Planner:
             refused=turn.refused,
             rates=turn.rates,
             ledger=turn.head.ledger if turn.head is not None else None,
-            rides=wants_riding(turn.policy, turn.model, turn.upstream.name),
             is_cold=self._is_cold(turn),
         )
 
@@ -159,9 +156,12 @@ class Planner:
         """Whether another prefix may be sent although nothing is near the thresholds."""
         if turn.thresholds is None:
             return False
-        covers = active.pivot.covers if active.pivot is not None else 0
-        conversation = turn.received.conversation
-        return self._state.pivots.has_early(turn.owner, conversation, covers) or self._is_cold(turn)
+        ledger = turn.head.ledger if turn.head is not None else None
+        if ledger is not None and ledger.is_due:
+            covers = active.pivot.covers if active.pivot is not None else 0
+            if self._state.pivots.has_newer(turn.received.conversation, covers):
+                return True
+        return self._is_cold(turn)
 
     def _is_cold(self, turn: Turn) -> bool:
         """Whether it is known that no provider has the prefix in its cache. Never if the policy looks at

@@ -10,8 +10,7 @@ from typing import Final
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
+from gateway.core.compaction.plan import UNCHANGED, Plan, fingerprint_plan
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.http.client import UpstreamCall

@@ -11,8 +11,7 @@ from functools import cache
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from gateway.bounds.lanes import Lanes, Steps, take_all_steps
-from gateway.compaction.summary_client import SummaryReply
-from gateway.compaction.summary_prompt import FittedCall
+from gateway.compaction.client import FittedCall, SummaryClient, SummaryReply
 from gateway.core.compaction.summary import Candidate, find_headings
 from gateway.core.sizing.usage import Usage
 from gateway.http.answered import Answered
@@ -87,7 +86,7 @@ class CachedPrompt(NamedTuple):
     is_whole: bool = False
 
 
-class OfflineSummaries:
+class OfflineSummaries(SummaryClient):
     """Answers for the model that writes summaries. Its usage is our own count of the prompt, and the length
     of the text. A call that rides reads what the provider's cache has of the conversation.
     """

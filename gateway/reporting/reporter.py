@@ -137,7 +137,7 @@ class Reporter:
         """A person has edited a summary, or restored an earlier version. Ids and sizes, and no text."""
         _compactor.info(
             "summary edited: key=%s version=%d chars=%d before=%d conversation=%s",
-            *(edited.key, edited.version, len(edited.summary), len(before.summary)),
+            *(edited.key, edited.version, len(edited.told.text), len(before.told.text)),
             turn.conversation_id,
             extra=name_ids(turn),
         )

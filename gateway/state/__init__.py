@@ -74,5 +74,5 @@ def make_state(storage: Storage, times: LeaseTimes | None = None, *, is_alone: b
         histories=Histories(storage),
         news=news,
         single=single,
-        edits=SummaryEdits(storage, pivots, single),
+        edits=SummaryEdits(pivots, single),
     )

@@ -8,7 +8,6 @@ from gateway.core.history.ends import HistoryEnd
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
-from gateway.core.history.versions import VersionsRecord
 from gateway.core.limits.model_limits import Learned
 from gateway.core.sizing.estimate import Calibration
 from gateway.state.records import K, Kind, Records
@@ -62,7 +61,6 @@ class StateRecords:
     commands: Records[Compacted]
     failures: Records[FailedCompaction]
     histories: Records[HistoryEnd]
-    versions: Records[VersionsRecord]
     learned: Records[Learned]
     calibrations: Records[Calibration]
     # The upstream gave the name, of which this is a hash, to this tenant.
@@ -85,7 +83,6 @@ def make_state_records(store: Store, keep_seconds: float) -> StateRecords:
         commands=make("command", Compacted),
         failures=make("failure", FailedCompaction, _FAILURE_SECONDS),
         histories=make("history", HistoryEnd),
-        versions=make("versions", VersionsRecord),
         learned=make(LEARNED, Learned),
         calibrations=make("calibration", Calibration),
         owned=make("owned", bool),

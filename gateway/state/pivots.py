@@ -42,8 +42,6 @@ class Pivots:
         )
         # Manual pivots that no head may name yet.
         self._manual = ChainPlaces(storage.memory)
-        # Those that the next request applies, below its thresholds, too.
-        self._early = ChainPlaces(storage.memory)
         # Another process has made this pivot: perhaps a summary in place of a digest.
         news.listen("pivot", lambda _, key: self._pivots.outdate(key))
 
@@ -60,6 +58,11 @@ class Pivots:
     def has_on_chain(self, conversation: Conversation) -> bool:
         """In memory alone."""
         return any(self._pivots.find(key.hex()) is not None for key in conversation.known_chain)
+
+    def has_newer(self, conversation: Conversation, covers: int) -> bool:
+        """Whether a pivot of the chain covers more than so many messages. In memory alone."""
+        links = islice(conversation.chain, covers + 1, None)
+        return any(self._pivots.find(link.hex()) is not None for link in links)
 
     def list_on_chain(self, conversation: Conversation) -> list[Pivot]:
         """Every pivot in memory whose key is on the chain, in the order of the chain."""
@@ -216,8 +219,6 @@ class Pivots:
         place = ChainPlace(pivot.key, pivot.covers)
         if pivot.is_manual:
             self._manual.add(make_tag(pivot.owner), place)
-        if pivot.is_early:
-            self._early.add(make_tag(pivot.owner), place)
 
     def _note_lost(self, pivot: Pivot) -> None:
         """No head may name it yet."""
@@ -262,15 +263,6 @@ class Pivots:
         is_eligible = covers <= find_open_group(conversation) and is_on_chain(conversation, key, covers)
         return _with_pivot(head, made) if is_eligible else head
 
-    def has_early(self, owner: str, conversation: Conversation, covers: int) -> bool:
-        """Whether a pivot that covers more than so many messages applies early."""
-        tag = make_tag(owner)
-        places = self._early.find(tag, conversation)
-        for place in places:
-            if place.length <= covers:
-                self._early.drop(tag, place.key)
-        return any(place.length > covers for place in places)
-
     # Mark batches
 
     async def load_batches(self, owner: str, keys: Sequence[str]) -> list[Batch] | None:
@@ -299,9 +291,9 @@ def _is_summary_of(loaded: Pivot, known: Pivot) -> bool:
 
 
 def _weigh_pivot(pivot: Pivot) -> int:
-    return RECORD_WEIGHT_BYTES + weigh_texts(
-        pivot.summary, pivot.question, pivot.resume, pivot.framing, pivot.recalled
-    )
+    original = pivot.original.text if pivot.original is not None else None
+    texts = (pivot.summary, original, pivot.question, pivot.resume, pivot.framing, pivot.recalled)
+    return RECORD_WEIGHT_BYTES + weigh_texts(*texts) + pivot.lists.weight_bytes
 
 
 def _weigh_batch(batch: Batch) -> int:

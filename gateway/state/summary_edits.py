@@ -1,4 +1,4 @@
-"""Versions of summaries, and who may change a summary at a time.
+"""Who may change a summary at a time.
 
 A person edits a summary while compactions build on it. A compaction holds the lease of what it builds on, and
 an edit takes the same lease. So an edit and a compaction never overwrite one another unseen.
@@ -10,21 +10,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from gateway.core.history.pivot import Pivot
-from gateway.core.history.versions import VersionsRecord, with_version
-from gateway.state.cached import Storage
 from gateway.state.pivots import Pivots
 from gateway.state.single import Single
-from gateway.store.interface import LATEST, HeldLease, Lease, StoreError, Unknown
+from gateway.store.interface import HeldLease, Lease, StoreError, Unknown
 
 # A compaction that builds on the summary may take longer: then the person tries again later.
 _MOST_SECONDS: Final = 20.0
 
 
 class SummaryEdits:
-    def __init__(self, storage: Storage, pivots: Pivots, single: Single) -> None:
+    def __init__(self, pivots: Pivots, single: Single) -> None:
         self._pivots = pivots
         self._single = single
-        self._versions = storage.records.versions
 
     @asynccontextmanager
     async def hold(self, owner: str, keys: Sequence[str]) -> AsyncIterator[dict[str, Lease]]:
@@ -58,26 +55,8 @@ class SummaryEdits:
             stored = await self._pivots.load_again(known.owner, known.key)
         except Unknown:
             return False
-        return stored is not None and stored.is_edited and _say(stored) != _say(known)
-
-    async def load_versions(self, owner: str, key: str) -> VersionsRecord:
-        """Those before the one in use. Raises Unknown."""
-        found = await self._versions.get(owner, (key,), wait=LATEST)
-        return found.record if found is not None else VersionsRecord(owner=owner, key=key)
-
-    async def save(self, lease: Lease, before: Pivot, edited: Pivot) -> bool:
-        """Both versions are durable when this returns, and other processes are told. False, and the pivot is
-        as it was, if the lease was lost. Raises StoreError.
-        """
-        versions = with_version(await self.load_versions(before.owner, before.key), before)
-        group = before.conversation
-        await self._versions.put_durable(before.owner, before.key, versions, group=group)
-        return await self._pivots.save_edited(lease, edited)
+        return stored is not None and stored.is_edited and stored.version != known.version
 
 
 class BeingReplaced(StoreError):
     """The lease of the summary was held for too long."""
-
-
-def _say(pivot: Pivot) -> tuple[int, str]:
-    return pivot.version, pivot.summary

@@ -13,17 +13,14 @@ from gateway.activity.book import ActivityBook
 from gateway.bounds.background import Slots
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
-from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import CompactionJob
+from gateway.compaction.calls import QuotedCalls, RidingCalls
+from gateway.compaction.client import SummaryClient
+from gateway.compaction.edit import SummaryEditor
+from gateway.compaction.flow import Compactions, Running
 from gateway.compaction.manual import ManualCompaction
-from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.riding import RideBuilder
-from gateway.compaction.running import RunningCompactions
-from gateway.compaction.summarizer import CallBuilders, Summarizer
-from gateway.compaction.summary_client import SummaryClient, SummaryModels
-from gateway.compaction.summary_editor import SummaryEditor
-from gateway.compaction.summary_prompt import SummaryCallBuilder
+from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.turn_recorder import TurnRecorder
 from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
@@ -142,12 +139,12 @@ class CompactionParts:
     budget: SummaryBudget
     metrics: Metrics
     activity: ActivityBook
-    builder: SummaryCallBuilder
-    rides: RideBuilder
+    quoted: QuotedCalls
+    rides: RidingCalls
     pivots: PivotMaker
     summarizer: Summarizer
-    job: CompactionJob
-    compactor: Compactor
+    compactions: Compactions
+    responses: TurnRecorder
     slots: Slots
     manual: ManualCompaction
     editor: SummaryEditor
@@ -182,16 +179,13 @@ async def compaction_parts(
     limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
     planner = Planner(state, sizer, lanes)
     learner = Learner(state.calibrations, sizer, limits, reporter)
-    models = SummaryModels(clock)
-    builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models, lanes)
+    quoted = QuotedCalls(Upstreams(settings), limits, sizer, lanes, clock)
     maker = CallMaker(Rewriter(1 << 20), lanes)
-    rides = RideBuilder(state, maker, sizer, lanes, clock)
+    rides = RidingCalls(state, maker, sizer, lanes, clock)
     pivots = PivotMaker(sizer, lanes, clock)
-    client = SummaryClient(model)
-    calls = PaidCalls(client, budget, metrics)
-    summarizer = Summarizer(calls, CallBuilders(builder, rides), models, sizer, pivots, Hooks(hooks, ()))
-    job = CompactionJob(state, summarizer, pivots, reporter, RunningCompactions(slots), clock)
-    compactor = Compactor(state, planner, learner, job, reporter, memory)
+    client = SummaryClient(model, budget, metrics)
+    summarizer = Summarizer(client, quoted, rides, sizer, pivots, Hooks(hooks, ()))
+    compactions = Compactions(state, planner, summarizer, reporter, Running(slots, memory), clock)
     yield CompactionParts(
         store=store,
         state=state,
@@ -207,18 +201,18 @@ async def compaction_parts(
         budget=budget,
         metrics=metrics,
         activity=activity,
-        builder=builder,
+        quoted=quoted,
         rides=rides,
         pivots=pivots,
         summarizer=summarizer,
-        job=job,
-        compactor=compactor,
+        compactions=compactions,
+        responses=TurnRecorder(state, planner, learner, compactions, reporter),
         slots=slots,
-        manual=ManualCompaction(state, planner, compactor, reporter),
+        manual=ManualCompaction(state, planner, compactions, reporter),
         editor=SummaryEditor(state, planner, sizer, reporter, clock),
         model=model,
     )
-    await job.running.tasks.close()
+    await compactions.running.tasks.close()
     lanes.close()
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from gateway.compaction.flow import Job
 from gateway.conversations.reading import Received
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Pivot
@@ -36,8 +37,8 @@ class Process:
     def start(
         self, received: Received = RECEIVED, request: CompactionRequest = AWAITED, covers: int = 9
     ) -> Task:
-        return self.parts.compactor.start(
-            turn_of(received), make_situation(received), make_cut(covers), request
+        return self.parts.compactions.start(
+            Job(turn_of(received), make_situation(received), make_cut(covers), request)
         )
 
     async def start_calling(self, *, covers: int = 9, request: CompactionRequest = AWAITED) -> Task:

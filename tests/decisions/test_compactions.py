@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.compaction.rent import is_compaction_due
+from gateway.compaction.flow import Job
+from gateway.compaction.turn_recorder import is_compaction_due
 from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.decision import decide
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import (
+    CompactionReason,
+    CompactionRequest,
+    CompactionResult,
+    make_digest_request,
+)
 from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
@@ -49,12 +56,12 @@ _REQUEST = CompactionRequest(reason=CompactionReason.SOFT_THRESHOLD, calls=8)
 async def settle(parts: CompactionParts) -> None:
     """Until the background tasks are done, and the tasks that they start."""
     async with asyncio.timeout(10):
-        while parts.compactor.running.tasks:
+        while parts.compactions.running.tasks:
             await asyncio.sleep(0)
 
 
 async def observe(parts: CompactionParts, turn: Turn, usage: Usage | None, plan: Plan | None = None) -> None:
-    parts.compactor.record_response(turn, plan if plan is not None else make_plan(), usage)
+    parts.responses.record_response(turn, plan if plan is not None else make_plan(), usage)
     await settle(parts)
 
 
@@ -77,7 +84,7 @@ async def test_a_head_is_stored_near_the_thresholds_and_with_a_pivot(
 ) -> None:
     store = await make_store()
     async with compaction_parts(store=store) as parts:
-        parts.compactor.record_response(turn_of(_SHORT), plan, usage)
+        parts.responses.record_response(turn_of(_SHORT), plan, usage)
     async with compaction_parts(store=store) as parts:
         head = await load_head(parts.state, _SHORT.conversation)
     assert (head is not None) is is_stored
@@ -88,9 +95,9 @@ async def test_what_is_new_in_a_prefix_is_in_the_store_before_the_request_is_sen
     plan = replace(make_plan(make_pivot(_SHORT.conversation, 3), [batch]), new_batch=batch)
     store = await make_store()
     async with compaction_parts(store=store) as parts:
-        await parts.compactor.secure(turn_of(_SHORT), make_plan())
+        await parts.responses.secure(turn_of(_SHORT), make_plan())
         assert store.list_names() == []
-        await parts.compactor.secure(turn_of(_SHORT), plan)
+        await parts.responses.secure(turn_of(_SHORT), plan)
     async with compaction_parts(store=store) as parts:
         head = await load_head(parts.state, _SHORT.conversation)
         assert head is not None and plan.pivot is not None
@@ -104,7 +111,7 @@ async def test_a_store_that_cannot_be_written_holds_no_request_back(
 ) -> None:
     async with compaction_parts() as parts:
         await parts.store.close()
-        await parts.compactor.secure(turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3)))
+        await parts.responses.secure(turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3)))
     assert "background task failed" not in caplog.text
 
 
@@ -132,6 +139,23 @@ def due_turn(**fields: Any) -> Turn:
     return turn_of(_RECEIVED, **(defaults | fields))
 
 
+async def test_a_summary_that_waits_for_its_threshold_is_used_once_it_is_due() -> None:
+    """It needs no call any more, and the next request may arrive at another process."""
+    store, longer, roomy = await make_store(), receive(15), Limits(context=128_000)
+    async with compaction_parts(store=store) as parts:
+        ready = make_pivot(_RECEIVED.conversation, 15)
+        await parts.state.pivots.save(ready)
+        await observe(parts, due_turn(limits=roomy), _BELOW)
+        assert parts.model.requests == []
+    async with compaction_parts(store=store) as parts:
+        head = await load_head(parts.state, longer.conversation)
+        turn = turn_of(longer, _THRIFTY, roomy, head=head)
+        await parts.state.pivots.load("t", ready.key)
+        assert await parts.planner.plan_unmeasured(turn) is None
+        plan = decide(await parts.gather(turn))
+    assert isinstance(plan, Plan) and plan.pivot == ready
+
+
 async def test_a_compaction_that_fails_has_to_become_due_again() -> None:
     async with compaction_parts(refuse(500, "Out of order.")) as parts:
         await observe(parts, due_turn(), _BELOW)
@@ -150,23 +174,23 @@ async def test_a_compaction_that_fails_has_to_become_due_again() -> None:
 async def test_one_chain_has_one_compaction_at_a_time() -> None:
     async with compaction_parts() as parts:
         turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
-        first = parts.compactor.start(turn, situation, make_cut(9), _REQUEST)
-        second = parts.compactor.start(turn, situation, make_cut(15), _REQUEST)
-        assert first is second is parts.compactor.find_running(turn)
+        first = parts.compactions.start(Job(turn, situation, make_cut(9), _REQUEST))
+        second = parts.compactions.start(Job(turn, situation, make_cut(15), _REQUEST))
+        assert first is second is parts.compactions.find_running(turn)
         await settle(parts)
         assert pivots_of(parts, _RECEIVED) == [9]
-        assert parts.compactor.find_running(turn) is None
+        assert parts.compactions.find_running(turn) is None
 
 
 async def test_a_request_waits_only_for_a_pivot_that_it_could_use() -> None:
     """The last group of a request is open: no pivot may cover it."""
     async with compaction_parts() as parts:
         situation, short = make_situation(_RECEIVED), turn_of(_SHORT)
-        parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(3), _REQUEST)
-        assert parts.compactor.is_preparing(short)
+        parts.compactions.start(Job(turn_of(_RECEIVED), situation, make_cut(3), _REQUEST))
+        assert parts.compactions.is_preparing(short)
         await settle(parts)
-        parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(5), _REQUEST)
-        assert not parts.compactor.is_preparing(short)
+        parts.compactions.start(Job(turn_of(_RECEIVED), situation, make_cut(5), _REQUEST))
+        assert not parts.compactions.is_preparing(short)
 
 
 async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_for_it() -> None:
@@ -175,14 +199,14 @@ async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_
     async with compaction_parts(most_summaries=(2, 2)) as parts:
         async with parts.slots.place("other", is_awaited=True):
             tasks = [
-                parts.compactor.start(turn_of(each), make_situation(each), make_cut(9), _REQUEST)
+                parts.compactions.start(Job(turn_of(each), make_situation(each), make_cut(9), _REQUEST))
                 for each in others
             ]
             await asyncio.sleep(0)
             assert (parts.slots.taken, parts.slots.waiting) == (1, 3)
             urgent = replace(_REQUEST, reason=CompactionReason.HARD_THRESHOLD, is_awaited=True)
             turn, situation = turn_of(others[2]), make_situation(others[2])
-            assert parts.compactor.start(turn, situation, make_cut(9), urgent) is tasks[2]
+            assert parts.compactions.start(Job(turn, situation, make_cut(9), urgent)) is tasks[2]
             async with asyncio.timeout(10):
                 assert (await tasks[2]).pivot is not None
             assert not tasks[0].done() and not tasks[1].done()
@@ -193,10 +217,10 @@ async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> N
     store = await make_store()
     turn = turn_of(_RECEIVED)
     async with compaction_parts(store=store) as parts:
-        parts.compactor.record_response(turn, make_plan(), _FULL)
-        while parts.compactor.find_running(turn) is None:
+        parts.responses.record_response(turn, make_plan(), _FULL)
+        while parts.compactions.find_running(turn) is None:
             await asyncio.sleep(0)
-        await parts.compactor.running.tasks.close()
+        await parts.compactions.running.tasks.close()
         assert pivots_of(parts, _RECEIVED) == []
     async with compaction_parts(store=store) as parts:
         head = await load_head(parts.state, _RECEIVED.conversation)
@@ -232,27 +256,27 @@ async def test_a_summary_that_cannot_be_stored_is_used_from_memory() -> None:
     store = await make_store()
     store.is_full = True
     async with compaction_parts(say("It works now."), store=store) as parts:
-        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        result = await parts.compactions.make(Job(_TURN, _SITUATION, _CUT, _EVERY_CALL))
         assert result.pivot is not None
         assert parts.state.pivots.find(result.pivot.key) == result.pivot
-        assert parts.job.count_open_breakers() == 0
+        assert parts.compactions.count_open_breakers() == 0
 
 
 async def fail(parts: CompactionParts, times: int) -> None:
     for _ in range(times):
-        await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        await parts.compactions.make(Job(_TURN, _SITUATION, _CUT, _EVERY_CALL))
 
 
 async def test_after_three_failures_the_summarizer_is_not_asked_for_a_minute() -> None:
     async with compaction_parts(refuse(403, "no")) as parts:
         await fail(parts, 2)
-        assert parts.job.may_start(_TURN)
+        assert parts.compactions.may_start(_TURN)
         await fail(parts, 1)
-        assert not parts.job.may_start(_TURN)
-        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        assert not parts.compactions.may_start(_TURN)
+        result = await parts.compactions.make(Job(_TURN, _SITUATION, _CUT, _EVERY_CALL))
         assert (result.failure, result.calls, len(parts.model.requests)) == ("paused", 0, 3)
         parts.clock.now += 60
-        assert parts.job.may_start(_TURN)
+        assert parts.compactions.may_start(_TURN)
 
 
 async def test_one_attempt_is_made_after_a_pause_and_its_success_ends_the_pause() -> None:
@@ -263,9 +287,9 @@ async def test_one_attempt_is_made_after_a_pause_and_its_success_ends_the_pause(
             await fail(parts, 1)
             assert len(parts.model.requests) == calls
         parts.clock.now += 60
-        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+        result = await parts.compactions.make(Job(_TURN, _SITUATION, _CUT, _EVERY_CALL))
         assert result.pivot is not None
-        assert parts.job.may_start(_TURN)
+        assert parts.compactions.may_start(_TURN)
 
 
 async def test_after_a_pause_only_one_attempt_is_under_way() -> None:
@@ -273,11 +297,11 @@ async def test_after_a_pause_only_one_attempt_is_under_way() -> None:
         await fail(parts, 3)
         parts.clock.now += 60
         parts.model.gate.clear()
-        attempt = asyncio.create_task(parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL))
+        attempt = asyncio.create_task(parts.compactions.make(Job(_TURN, _SITUATION, _CUT, _EVERY_CALL)))
         while len(parts.model.requests) == 3:
             await asyncio.sleep(0)
         async with asyncio.timeout(10):
-            result = await parts.job.compact(_TURN, _SITUATION, _CUT, _EVERY_CALL)
+            result = await parts.compactions.make(Job(_TURN, _SITUATION, _CUT, _EVERY_CALL))
         assert (result.failure, result.calls) == ("paused", 0)
         parts.model.gate.set()
         assert (await attempt).pivot is not None
@@ -288,7 +312,11 @@ async def test_a_pause_is_for_one_tenant_and_for_calls_alone() -> None:
     digesting = turn_of(_FAILING, replace(SUMMARIZING, summary=Summary(method="digest")))
     async with compaction_parts(refuse(403, "no")) as parts:
         await fail(parts, 3)
-        assert [parts.job.may_start(turn) for turn in (_TURN, other, digesting)] == [False, True, True]
+        assert [parts.compactions.may_start(turn) for turn in (_TURN, other, digesting)] == [
+            False,
+            True,
+            True,
+        ]
 
 
 async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_counted(
@@ -297,14 +325,16 @@ async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_coun
     tenant = make_limited_tenant("team-a", summary_calls_per_hour=1)
     turn = structs.replace(_TURN, tenant=tenant)
     async with compaction_parts(say("")) as parts:
-        first = await parts.job.compact(turn, _SITUATION, _CUT, _EVERY_CALL)
+        first = await parts.compactions.make(Job(turn, _SITUATION, _CUT, _EVERY_CALL))
         assert (first.failure, first.calls) == ("over budget", 1)
-        assert not parts.job.may_start(turn) and parts.job.count_calls(turn) == 0
-        assert await parts.job.compact(turn, _SITUATION, _CUT, _EVERY_CALL) == CompactionResult(
+        assert not parts.compactions.may_start(turn) and parts.compactions.count_calls(turn) == 0
+        assert await parts.compactions.make(Job(turn, _SITUATION, _CUT, _EVERY_CALL)) == CompactionResult(
             OVER_BUDGET, 0
         )
-        assert await parts.job.digest(turn, _SITUATION, _CUT, CompactionReason.HARD_THRESHOLD)
-        assert parts.job.may_start(_TURN)
+        assert await parts.compactions.digest(
+            Job(turn, _SITUATION, _CUT, make_digest_request(CompactionReason.HARD_THRESHOLD))
+        )
+        assert parts.compactions.may_start(_TURN)
     assert len(parts.model.calls) == 1
     assert 'over_budget_total{tenant="team-a"} 1.0' in parts.metrics.render().decode()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -1,4 +1,4 @@
-"""Where a summary ends: cuts, those on demand, chunks, and rivals of other processes."""
+"""Where a summary ends: cuts, those on demand, and chunks."""
 
 from dataclasses import replace
 from typing import Any

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.compaction.decision import CompactFirst, DigestFirst, decide, decide_after, find_ready_pivot
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import RefusedRequest, Situation
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.history.view import Size, View
@@ -224,12 +225,10 @@ def test_old_messages_that_have_cost_enough_are_compacted_below_the_soft_thresho
     assert decide_after(situate(2_000, results=0.5), 2_000, is_due=True) is None
 
 
-def test_a_pivot_that_was_made_early_is_applied_at_once() -> None:
-    ready = pivot_at(15, is_early=True)
-    assert planned(situate(8_000, pivots=[ready])).pivot == ready
-    # A later one that was made for its size covers it, too.
-    later = pivot_at(17)
-    assert planned(situate(8_000, pivots=[ready, later])).pivot == later
+def test_a_pivot_is_applied_at_once_if_old_messages_have_cost_enough() -> None:
+    ready, later, due = pivot_at(15), pivot_at(17), BranchLedger(is_due=True)
+    assert planned(situate(8_000, pivots=[ready], ledger=due)).pivot == ready
+    assert planned(situate(8_000, pivots=[ready, later], ledger=due)).pivot == later
     assert planned(situate(8_000, pivots=[ready, later], sticky=ready)).pivot == ready
 
 

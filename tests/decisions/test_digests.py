@@ -1,72 +1,93 @@
 """A digest without a model: its sections, its lengths, and what it continues."""
 
 import json
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.allocation import allocate
-from gateway.core.digest.fact_list import HEADING, with_fact_list
-from gateway.core.digest.render import MIN_DIGEST_CHARS, make_digest
+from gateway.core.digest.digest import MIN_DIGEST_CHARS, make_digest
+from gateway.core.digest.work import FoldedHistory
+from gateway.core.history.lists import (
+    ASKED_HEADING,
+    COMMANDS_HEADING,
+    EARLIER_HEADING,
+    FILES_HEADING,
+    NAMES_HEADING,
+    NOTHING_TOLD,
+    SAID_HEADING,
+    ListedName,
+    Lists,
+    Told,
+)
+from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 
-_TITLES = [
-    "## Earlier summary",
-    "## What the user asked",
-    "## Plan and todos",
-    "## Files",
-    "## Commands",
-    "## Last assistant texts",
-    HEADING,
-]
+_TITLES = [EARLIER_HEADING, ASKED_HEADING, SAID_HEADING, FILES_HEADING, COMMANDS_HEADING, NAMES_HEADING]
 _TODO_ARGUMENTS = '{"todos": [{"content": "Write tests", "status": "pending"}]}'
+_DONE = TranscriptEntry("tool", "The file has been updated.", (), 0, is_result=True)
+_RAN = TranscriptEntry("tool", "Exit code 2", (), 0, is_result=True)
 _SPOKEN = [
     TranscriptEntry("user", "Make the parser faster.\nKeep its tests.", (), 0),
     TranscriptEntry("assistant", "I look.", (("read_file", '{"path": "src/parser.py"}'),), 0),
     TranscriptEntry("tool", "## Files\nresult text", (), 0, is_result=True),
     TranscriptEntry(
-        "assistant", "", (("edit", '{"file_path": "src/parser.py"}'), ("bash", '{"command": "make"}')), 0
+        "assistant", "", (("write", '{"file_path": "src/lexer.py"}'), ("bash", '{"command": "make"}')), 0
     ),
+    _DONE,
+    _RAN,
     TranscriptEntry("user", "And the printer?", (), 1),
-    TranscriptEntry("assistant", "The printer is next.", (("TodoWrite", _TODO_ARGUMENTS), ("read", "{")), 0),
+    TranscriptEntry("assistant", "The printer is next.", (("TodoWrite", _TODO_ARGUMENTS),), 0),
+    _DONE,
 ]
 
 
+def fold(entries: Sequence[TranscriptEntry], before: Told = NOTHING_TOLD) -> FoldedHistory:
+    """Calls and results have ids, in the order in which they follow each other."""
+    messages, waiting = [], list[str]()
+    for position, entry in enumerate(entries):
+        calls = tuple(Call(f"{position}:{at}", tool) for at, (tool, _) in enumerate(entry.calls))
+        results = (waiting.pop(0),) if entry.is_result and waiting else ()
+        waiting += [call.id for call in calls]
+        role: Role = "tool" if entry.is_result else "assistant" if entry.role == "assistant" else "user"
+        messages.append(Message(role, b"", b"", 0, calls, results))
+    return FoldedHistory(messages, entries, before)
+
+
 def test_a_digest_has_all_sections_in_order() -> None:
-    digest = make_digest(_SPOKEN, with_fact_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"]), 5_000)
-    first, *sections = digest.split("\n\n## ")
+    before = Told("# Goal\n\nSpeed.", Lists(names=(ListedName("src/tokens.py", 3),)))
+    first, *sections = make_digest(fold(_SPOKEN, before), 5_000).text.split("\n\n## ")
     assert sections == [
         "Earlier summary\n- # Goal\n\n  Speed.",
         "What the user asked\n- Make the parser faster.\n  Keep its tests.\n- And the printer?\n"
         "  [1 attachments left out]",
-        "Plan and todos\n- [ ] Write tests",
-        "Files\n- src/parser.py (changed)",
-        "Commands\n- make",
         "Last assistant texts\n- I look.\n- The printer is next.",
-        f"{HEADING.removeprefix('## ')}\n- src/lexer.py ×3",
+        f"{FILES_HEADING.removeprefix('## ')}\n- src/lexer.py",
+        f"{COMMANDS_HEADING.removeprefix('## ')}\n- make → exit 2",
+        f"{NAMES_HEADING.removeprefix('## ')}\n- todo: Write tests\n- src/: parser.py, tokens.py ×3",
     ]
     assert "made without a model" in first and "not shown" in first
 
 
-def test_a_digest_of_a_digest_continues_it() -> None:
-    first = make_digest(_SPOKEN, with_fact_list("Goal: speed.", ["src/lexer.py ×3"]), 5_000)
-    calls = (("write", '{"path": "docs/x.md"}'), ("bash", '{"cmd": "make"}'))
-    more = [TranscriptEntry("user", "And the docs?", (), 0), TranscriptEntry("assistant", "Done.", calls, 0)]
-    assert make_digest(more, first, 5_000).split("\n\n## ")[1:] == [
-        "Earlier summary\n- Goal: speed.",
-        "What the user asked\n- Make the parser faster.\n  Keep its tests.\n- And the printer?\n"
-        "  [1 attachments left out]\n- And the docs?",
-        "Plan and todos\n- [ ] Write tests",
-        "Files\n- docs/x.md (changed)\n- src/parser.py (changed)",
-        "Commands\n- make",
-        "Last assistant texts\n- I look.\n- The printer is next.\n- Done.",
-        f"{HEADING.removeprefix('## ')}\n- src/lexer.py ×3",
-    ]
+def test_a_digest_of_a_digest_whose_messages_are_gone_continues_it() -> None:
+    first = make_digest(fold(_SPOKEN, Told("Goal: speed.")), 5_000)
+    more = [TranscriptEntry("user", "And the docs?", (), 0), TranscriptEntry("assistant", "Done.", (), 0)]
+    second = make_digest(fold(more, first), 5_000)
+    assert (second.lists.earlier, second.lists.todos) == ("Goal: speed.", ("Write tests",))
+    assert second.lists.asked == (*first.lists.asked, "And the docs?")
+    assert second.lists.said == (*first.lists.said, "Done.")
+    assert {name.text for name in first.lists.names} <= {name.text for name in second.lists.names}
+
+
+def test_a_digest_of_an_earlier_gateway_is_quoted() -> None:
+    old = "This digest was made without a model.\n\n## What the user asked\n- Make it faster."
+    digest = make_digest(fold(_SPOKEN, Told(old)), 5_000)
+    assert "Make it faster." in digest.lists.earlier
 
 
 def test_the_first_request_and_the_newest_ones_are_kept() -> None:
     entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
-    digest = make_digest(entries, None, 3_000)
+    digest = make_digest(fold(entries), 3_000).text
     assert "- Request 0: " in digest and "- Request 199: " in digest
     assert "- Request 100: " not in digest and "more left out]" in digest
 
@@ -91,16 +112,21 @@ _ANY = st.builds(
     hidden=_TEXT,
     is_result=st.booleans(),
 )
-_EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: make_digest(s, "x", 2_000)))
+_EARLIER = st.one_of(
+    st.just(NOTHING_TOLD),
+    _TEXT.map(Told),
+    st.lists(_ANY, max_size=3).map(lambda entries: make_digest(fold(entries, Told("x")), 2_000)),
+)
 
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(0, 6_000))
 def test_any_history_keeps_the_length_the_sections_and_the_fences(
-    entries: list[TranscriptEntry], earlier: str | None, max_chars: int
+    entries: list[TranscriptEntry], earlier: Told, max_chars: int
 ) -> None:
-    digest = make_digest(entries, earlier, max_chars)
+    told = make_digest(fold(entries, earlier), max_chars)
+    assert told == make_digest(fold(list(entries), earlier), max_chars)
+    digest = told.text
     assert len(digest) <= max(max_chars, MIN_DIGEST_CHARS)
-    assert digest == make_digest(list(entries), earlier, max_chars)
     assert neutralize(digest) == digest
     digest.encode()
     lines = digest.splitlines()[1:]
@@ -112,21 +138,5 @@ def test_any_history_keeps_the_length_the_sections_and_the_fences(
 def test_the_first_requests_beginning_is_always_there(
     first: str, entries: list[TranscriptEntry], max_chars: int
 ) -> None:
-    digest = make_digest([TranscriptEntry("user", first, (), 0), *entries], None, max_chars)
+    digest = make_digest(fold([TranscriptEntry("user", first, (), 0), *entries]), max_chars).text
     assert f"\n- {first[:40]}" in digest
-
-
-_NEEDS = st.lists(st.integers(1, 500), max_size=8)
-
-
-@given(_NEEDS, st.data(), st.integers(0, 1_000), st.integers(1, 100))
-def test_no_share_exceeds_its_need_and_their_sum_fits_the_room(
-    needs: list[int], data: st.DataObject, room: int, least: int
-) -> None:
-    weights = [data.draw(st.integers(1, 60)) for _ in needs]
-    given_out = allocate(needs, weights, room, least)
-    assert len(given_out) == len(needs)
-    assert all(0 <= got <= need for got, need in zip(given_out, needs, strict=True))
-    assert sum(given_out) <= room
-    if sum(needs) <= room:
-        assert given_out == needs

@@ -1,7 +1,6 @@
 """What a token of each kind costs, and when a compaction pays."""
 
 from dataclasses import replace
-from math import inf, sqrt
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from gateway.core.economy import (
     CompactionSizes,
     Rates,
     choose_rates,
-    choose_smallest_batch,
     count_compaction_cost,
     find_ledger,
     is_due,
-    is_pruning_cheaper,
     note_response,
     pass_on_ledger,
     pay_rent,
@@ -105,25 +102,6 @@ def test_a_compaction_that_always_fails_is_not_tried_more_often_than_rent_pays_f
         prompt += growth
     assert paid <= rent + 1e-6 * rent
     assert tries < 120
-
-
-def test_a_batch_has_a_size_that_breaks_the_prefix_seldom_enough() -> None:
-    assert choose_smallest_batch(_OPENAI, 60_000, 1_500) == pytest.approx(
-        sqrt(2 * 0.9 * 60_000 * 1_500 / 0.1)
-    )
-    assert choose_smallest_batch(UNCACHED, 60_000, 1_500) == 0.0
-    assert choose_smallest_batch(Rates(1.0, 0.0, 8.0), 60_000, 1_500) == inf
-
-
-def test_pruning_stands_against_a_summary_by_the_token_that_it_frees() -> None:
-    price = count_compaction_cost(_OPENAI, _SIZES)
-    behind = 40_000
-    even = 0.9 * behind * _SIZES.folded / price
-    assert is_pruning_cheaper(_OPENAI, _SIZES, even + 1, behind)
-    assert not is_pruning_cheaper(_OPENAI, _SIZES, even - 1, behind)
-    # It breaks nothing where nothing is cached.
-    assert is_pruning_cheaper(UNCACHED, _SIZES, 1, behind)
-    assert is_pruning_cheaper(_OPENAI, replace(_SIZES, prompt=20_000), 1, behind)
 
 
 _RATES = Rates(write=1.25, read=0.1, output=5.0)

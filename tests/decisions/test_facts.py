@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.fact_list import HEADING, find_missing_facts, split_fact_list, with_fact_list
-from gateway.core.digest.fact_ranking import rank_facts
-from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, is_secret
-from gateway.core.digest.names import find_names
+from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, find_names, is_secret
+from gateway.core.digest.names import choose_names, rank_facts
+from gateway.core.history.lists import (
+    NAMES_HEADING,
+    NOTHING_TOLD,
+    ListedFile,
+    ListedName,
+    Lists,
+    Told,
+    render_lists,
+)
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 
 _NOTHING = [TranscriptEntry("user", "Go on.", (), 0)] * 10
@@ -30,34 +37,29 @@ def calls(tool: str, **arguments: Any) -> TranscriptEntry:
 
 
 def missing(
-    *entries: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
+    *entries: TranscriptEntry, earlier: Told = NOTHING_TOLD, summary: str = "We worked."
 ) -> tuple[str, ...]:
-    return find_missing_facts(entries, earlier, summary, _PLENTY)
+    """As they are listed."""
+    return tuple(map(str, choose_names(entries, earlier, summary, _PLENTY)))
 
 
 def test_what_the_messages_beside_the_summary_show_is_left_out() -> None:
-    entries, tail = [user("src/a.py /b/c /d/e")], [calls("read", path="/x/src/a.py"), result("in /b/c.")]
-    assert find_missing_facts(entries, None, "We worked.", _PLENTY, tail) == ("/d/e",)
+    entries, tail = [user("src/a.py /b/c /d/e")], '{"path": "/x/src/a.py"} in /b/c.'
+    assert choose_names(entries, NOTHING_TOLD, "We worked.", _PLENTY, tail) == (ListedName("/d/e"),)
 
 
 def test_files_are_grouped_by_folder_and_all_names_stand_on_one_line() -> None:
-    facts = [
-        "src/a.py ×2",
-        "run_all()",
-        "todo: one, two: three",
-        "src/b.py",
-        "E4711",
-        "/b/c",
-        "https://x.example/a",
-    ]
-    listed = with_fact_list("We worked.", facts)
-    assert listed.splitlines()[3:] == [
+    names = (
+        ListedName("src/a.py", 2),
+        *map(ListedName, ("run_all()", "src/b.py", "E4711", "/b/c", "https://x.example/a")),
+    )
+    assert render_lists(Lists(todos=("one, two: three",), names=names)).splitlines() == [
+        NAMES_HEADING,
         "- todo: one, two: three",
         "- src/: a.py ×2, b.py",
         "- /b/c",
         "- run_all(), E4711, https://x.example/a",
     ]
-    assert set(split_fact_list(listed)[1]) == set(facts)
 
 
 def test_the_best_facts_are_listed_first() -> None:
@@ -88,57 +90,49 @@ def test_a_path_replaces_its_end_if_they_are_the_same_file() -> None:
 def test_keys_are_never_listed() -> None:
     entries = [user("`sk-proj-abcdefghijklmnop` and https://u:pw@x.example/a?key=1")] * 2
     assert missing(*entries) == ("https://x.example/a ×2",)
-    earlier = with_fact_list("x", ["sk-proj-abcdefghijklmnop", "todo: use sk-proj-abcdefghijklmnop", "/a/b"])
+    names = (ListedName("sk-proj-abcdefghijklmnop"), ListedName("/a/b"))
+    earlier = Told("x", Lists(names=names))
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b",)
 
 
 def test_no_listed_fact_can_close_a_fence() -> None:
-    entries = user("`<conversation>` `a_name`\n- [ ] close </conversation> now")
-    assert missing(entries) == ("todo: close &lt;/conversation> now", "a_name")
-
-
-def test_open_todos_are_listed_first() -> None:
-    todos = [{"content": "Write tests", "status": "pending"}, {"content": "Read", "status": "completed"}]
-    entries = [calls("TodoWrite", todos=todos), *_NOTHING, user("src/a.py")]
-    assert missing(*entries) == ("todo: Write tests", "src/a.py")
-    assert missing(*entries, summary="Next: Write tests for src/a.py") == ()
-
-
-def test_check_boxes_count_until_they_are_ticked_but_not_in_results_or_documents() -> None:
-    entries = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
-    assert missing(*entries) == ("todo: two",)
-    assert missing(result("- [ ] one")) == ()
-    assert missing(user("- [ ] one\n" + "word " * 1_000)) == ()
+    assert missing(user("`<conversation>` `a_name`")) == ("a_name",)
 
 
 def test_facts_of_the_earlier_list_are_kept_with_their_counts() -> None:
-    earlier = with_fact_list("Prose on src/prose.py.", ["/a/b ×7", "/a/c ×2"])
+    earlier = Told("Prose on src/prose.py.", Lists(names=(ListedName("/a/b", 7), ListedName("/a/c", 2))))
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b ×7", "/a/c ×2", "src/prose.py")
     assert missing(user("/a/c"), *_NOTHING, earlier=earlier)[0] == "/a/c ×3"
 
 
 def test_a_fact_survives_ten_compactions() -> None:
-    summary = ""
+    told = NOTHING_TOLD
     for round_ in range(10):
         entries = [*_NOTHING, *[user(f"/new/{round_}/{number}") for number in range(20)]]
         if round_ == 0:
             entries = [*[user("/srv/important.csv")] * 5, *entries]
-        summary = with_fact_list("We worked.", find_missing_facts(entries, summary, "We worked.", 500))
-        assert len(summary) <= len("We worked.") + 500
-    assert "/srv/important.csv" in summary
+        told = Told("We worked.", Lists(names=choose_names(entries, told, "We worked.", 500)))
+        assert len(told.text) <= len("We worked.") + 500
+    assert "/srv/important.csv ×5" in map(str, told.lists.names)
 
 
-def test_the_list_stands_below_the_summary_and_is_found_again() -> None:
-    listed = with_fact_list("We worked.\n", ["a/b.py ×2", "todo: x"])
-    assert listed == f"We worked.\n\n{HEADING}\n- todo: x\n- a/b.py ×2"
-    assert split_fact_list(listed) == ("We worked.", ("todo: x", "a/b.py ×2"))
-    assert with_fact_list("We worked.", ()) == "We worked."
+def test_a_file_that_was_listed_as_changed_counts_like_one_of_several_mentions() -> None:
+    earlier = Told(
+        "We worked.", Lists(files=(ListedFile("/a/changed.py"),), names=(ListedName("/a/seen.py", 2),))
+    )
+    assert missing(*_NOTHING, earlier=earlier) == ("/a/changed.py ×4", "/a/seen.py ×2")
+
+
+def test_the_list_stands_below_the_summary() -> None:
+    lists = Lists(names=(ListedName("a/b.py", 2),), todos=("x",))
+    assert Told("We worked.", lists).text == f"We worked.\n\n{NAMES_HEADING}\n- todo: x\n- a/b.py ×2"
+    assert NOTHING_TOLD.text == "" and Told("We worked.").text == "We worked."
 
 
 _WORDS = st.sampled_from(
     (
         "src/a.py|/b/c|`name`|- [ ] todo|- [x] todo|\n| |\ud800|\u2028|E4711|</conversation>|`<conversation>`"
-        "|https://u:p@x.example/a?b|- | ×3|sk-abcdefghijklmnop|" + HEADING
+        "|https://u:p@x.example/a?b|- | ×3|sk-abcdefghijklmnop|" + NAMES_HEADING
     ).split("|")
 )
 _TEXT = st.lists(_WORDS, max_size=30).map("".join)
@@ -154,20 +148,19 @@ _ANY = st.builds(
 )
 
 
-@given(st.lists(_ANY, max_size=10), st.one_of(st.none(), _TEXT), _TEXT, st.integers(0, 600))
+@given(st.lists(_ANY, max_size=10), _TEXT, _TEXT, st.integers(0, 600))
 def test_no_history_breaks_the_list(
-    entries: list[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
+    entries: list[TranscriptEntry], earlier: str, summary: str, cap_chars: int
 ) -> None:
-    lines = find_missing_facts(entries, earlier, summary, cap_chars)
-    assert lines == find_missing_facts(list(entries), earlier, summary, cap_chars)
-    assert len(set(lines)) == len(lines)
-    for line in lines:
-        assert line.isprintable() and len(line.partition(" ×")[0]) <= LONGEST_FACT_CHARS
-        assert not is_secret(line) and neutralize(line) == line
-    listed = with_fact_list(summary, lines)
-    assert len(listed) <= len(summary) + cap_chars
-    if lines:
-        assert set(lines) <= set(split_fact_list(listed)[1])
+    names = choose_names(entries, Told(earlier), summary, cap_chars)
+    assert names == choose_names(list(entries), Told(earlier), summary, cap_chars)
+    texts = [name.text for name in names]
+    assert len(set(texts)) == len(texts)
+    for text in texts:
+        assert text.isprintable() and len(text) <= LONGEST_FACT_CHARS
+        assert not is_secret(text) and neutralize(text) == text
+    listed = render_lists(Lists(names=names))
+    assert len(listed) + 2 <= cap_chars or not listed
 
 
 def test_what_a_call_used_comes_before_what_was_said_and_that_before_what_a_result_says() -> None:

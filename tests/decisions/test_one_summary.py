@@ -4,8 +4,7 @@ import asyncio
 
 from msgspec import structs
 
-from gateway.compaction.job import EDITED
-from gateway.compaction.leadership import ELSEWHERE
+from gateway.compaction.flow import EDITED, ELSEWHERE, Job
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import Compacted, ManualOutcome
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
@@ -57,6 +56,20 @@ async def test_a_longer_request_of_the_conversation_waits_although_its_cut_is_an
         assert group.other.calls == 0
 
 
+async def test_cuts_of_one_branch_that_are_hundreds_of_messages_apart_share_a_summary() -> None:
+    """After a cold start one process summarizes the first chunk of what another one knows more of."""
+    short, long = receive(8, 400), receive(600, 400)
+    async with processes() as group:
+        group.one.parts.model.gate.clear()
+        first = group.one.start(short)
+        await wait_until(lambda: group.one.calls > 0)
+        second = group.other.start(long, covers=1_101)
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert (await second).pivot == (await first).pivot is not None
+        assert group.other.calls == 0
+
+
 async def test_in_the_background_nothing_waits_for_another_process() -> None:
     async with processes() as group:
         first = await group.one.start_calling()
@@ -77,7 +90,7 @@ async def test_when_the_leader_stops_another_process_takes_over_at_once() -> Non
         await group.one.start_calling()
         second = group.other.start()
         await group.wait_until_one_waits()
-        await group.one.parts.compactor.running.tasks.close()
+        await group.one.parts.compactions.running.tasks.close()
         pivot = (await second).pivot
         assert pivot is not None and pivot.summary.startswith("By another.")
         assert group.other.calls == 1
@@ -148,7 +161,7 @@ async def test_without_the_store_each_process_goes_on_alone_and_keeps_its_pivot(
 
 
 _MANUAL = CompactionRequest(
-    reason=CompactionReason.MANUAL, is_awaited=True, calls=8, trigger="manual", instructions="Keep names."
+    reason=CompactionReason.MANUAL, is_awaited=True, calls=8, instructions="Keep names."
 )
 
 
@@ -209,9 +222,9 @@ async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command(
         store = await make_store()
         async with compaction_parts(store=store) as parts:
             parts.manual.compact(turn, "")
-            while parts.compactor.find_running(turn) is None:
+            while parts.compactions.find_running(turn) is None:
                 await asyncio.sleep(0)
-            await parts.compactor.running.tasks.close()
+            await parts.compactions.running.tasks.close()
         async with compaction_parts(store=store) as parts:
             conversation = turn.received.conversation
             await look_for_marker(parts.state, conversation)
@@ -220,7 +233,7 @@ async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command(
 
 
 async def settle(process: Process) -> None:
-    await wait_until(lambda: not process.parts.compactor.running.tasks)
+    await wait_until(lambda: not process.parts.compactions.running.tasks)
 
 
 async def find_marker(process: Process) -> Turn:
@@ -261,7 +274,7 @@ _SITUATION = make_situation(RECEIVED)
 
 
 async def summarize(parts: CompactionParts, covers: int = 5, base: Pivot | None = None) -> Pivot:
-    result = await parts.job.compact(_TURN, _SITUATION, make_cut(covers, base), _SOFT)
+    result = await parts.compactions.make(Job(_TURN, _SITUATION, make_cut(covers, base), _SOFT))
     assert result.pivot is not None
     return result.pivot
 
@@ -287,7 +300,7 @@ async def test_a_compaction_that_began_on_the_old_text_is_thrown_away() -> None:
         pivot = await summarize(parts)
         parts.model.gate.clear()
         calls = len(parts.model.requests)
-        task = asyncio.create_task(parts.job.compact(_TURN, _SITUATION, make_cut(9, pivot), _SOFT))
+        task = asyncio.create_task(parts.compactions.make(Job(_TURN, _SITUATION, make_cut(9, pivot), _SOFT)))
         await wait_until(lambda: len(parts.model.requests) > calls)
         edited = await edit(parts, pivot, "A person knows better.")
         parts.model.gate.set()

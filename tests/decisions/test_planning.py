@@ -95,16 +95,17 @@ async def test_upstreams_usage_bounds_what_came_before_it(parts: Parts) -> None:
     assert plan is not None and 5_000 < plan.sent < 5_500
 
 
-async def test_a_pivot_that_applies_early_is_looked_for(parts: Parts) -> None:
-    early = make_pivot(_SHORT.conversation, 3, is_early=True)
-    assert await is_planned(parts, answered(_SHORT, 900))
+async def test_a_pivot_that_is_due_is_looked_for(parts: Parts) -> None:
+    early, due = make_pivot(_SHORT.conversation, 3), BranchLedger(is_due=True)
+    assert await is_planned(parts, answered(_SHORT, 900, ledger=due))
     await parts.state.pivots.save(early)
-    assert not await is_planned(parts, answered(_SHORT, 900))
+    assert not await is_planned(parts, answered(_SHORT, 900, ledger=due))
+    assert await is_planned(parts, answered(_SHORT, 900))
     # Without a window nothing would be decided.
     head = head_of(_SHORT, prompt_tokens=900, output_tokens=0)
     assert await is_planned(parts, turn_of(_LONGER, limits=Limits(), head=head))
     # Once it is in use, nothing is left to look for.
-    assert await is_planned(parts, answered(_SHORT, 900, pivot=early.key))
+    assert await is_planned(parts, answered(_SHORT, 900, pivot=early.key, ledger=due))
 
 
 @pytest.mark.parametrize(("pause_seconds", "expected"), [(3_500.0, False), (3_700.0, True)])

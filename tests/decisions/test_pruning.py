@@ -8,16 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.batches import changes_for_free, choose_batches
-from gateway.core.compaction.prune import PruneThresholds, choose_results
-from gateway.core.compaction.shorten import choose_shortening
+from gateway.core.compaction.prune import (
+    PruneThresholds,
+    changes_for_free,
+    choose_batches,
+    choose_results,
+    choose_shortening,
+)
 from gateway.core.compaction.situation import Situation
-from gateway.core.economy import UNCACHED, Rates
+from gateway.core.economy import Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view, shown_tokens
-from gateway.core.policy import Compaction, Policy, Pruning, Summary
+from gateway.core.policy import Compaction, Policy, Pruning
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
 from tests.decisions.builders import (
@@ -107,44 +111,6 @@ def test_without_prices_a_batch_that_is_enough_is_worth_it() -> None:
     assert prunes(policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER, growth=500.0)
     assert not prunes(11_200, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER)
     assert prunes(11_201, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER)
-
-
-def test_a_batch_that_breaks_the_prefix_too_often_is_not_worth_it() -> None:
-    """√(2 · 0.9 · 11,500 · growth / 0.1) tokens at least; here some 5,500 are freed."""
-    assert prunes(policy=_THRIFTY, rates=_CACHED, ledger=_LEDGER, growth=50.0)
-    assert not prunes(policy=_THRIFTY, rates=_CACHED, ledger=_LEDGER, growth=500.0)
-    # Nothing breaks where nothing is cached.
-    assert prunes(policy=_THRIFTY, rates=UNCACHED, ledger=_LEDGER, growth=500.0)
-
-
-def test_a_summary_that_is_cheaper_by_the_token_is_made_instead() -> None:
-    cheap = replace(_LEDGER, base_tokens=500.0, summary_tokens=64.0)
-    dear = Rates(write=5.0, read=0.5, output=0.1)
-    assert not prunes(policy=_THRIFTY, rates=dear, ledger=cheap)
-
-
-def test_a_summary_that_rides_may_be_cheaper_than_pruning() -> None:
-    """A quoted summary reads nearly the whole window anew, a riding one a tenth of it."""
-    ledger = replace(_LEDGER, base_tokens=1_000.0, summary_tokens=500.0)
-    fields: dict[str, Any] = {"policy": _THRIFTY, "rates": _CACHED, "ledger": ledger, "growth": 50.0}
-    assert prunes(**fields)
-    assert not prunes(**fields, rides=True)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"may_compact": False},
-        {"policy": replace(_THRIFTY, summary=Summary(method="digest"))},
-        {"policy": replace(_THRIFTY, pruning=Pruning(eager=True))},
-        {"rates": replace(_CACHED, is_free=True)},
-        {"ledger": None},
-        {"ledger": BranchLedger()},
-    ],
-)
-def test_without_a_price_a_summarizer_or_a_ledger_sizes_alone_decide(fields: dict[str, Any]) -> None:
-    defaults: dict[str, Any] = {"policy": _THRIFTY, "rates": _CACHED, "ledger": _LEDGER, "growth": 500.0}
-    assert prunes(**(defaults | fields))
 
 
 def test_a_cold_cache_is_the_time_for_a_batch() -> None:

@@ -6,13 +6,19 @@ from msgspec import structs
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
+from gateway.core.history.lists import Told
 from gateway.core.search.cutting import estimate_tokens
+from gateway.originals.beside_summary import (
+    HEADING,
+    PieceChooser,
+    PlacedPart,
+    choose_recalled,
+    join_neighbors,
+    render_pieces,
+)
 from gateway.originals.parts import Part
 from gateway.originals.search import FoundPiece
 from gateway.planning.tokenizer import count_by_length
-from gateway.recall.beside_summary import HEADING, choose_recalled
-from gateway.recall.pieces import render_pieces
-from gateway.recall.upcoming import PieceChooser, PlacedPart, join_neighbors
 from tests.builders.chat import make_turn, read
 from tests.decisions.builders import JSON, render
 
@@ -36,7 +42,7 @@ async def recall(turn: Turn, summary: str = "", max_tokens: int = 400) -> str:
 
     lanes = Lanes()
     try:
-        return await choose_recalled(turn, lanes, summary, covers, max_tokens, count)
+        return await choose_recalled(turn, lanes, Told(summary), covers, max_tokens, count)
     finally:
         lanes.close()
 

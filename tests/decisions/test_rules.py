@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from gateway.core.compaction.breaker import Breaker
-from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.cut import Cut, is_worthwhile
+from gateway.core.compaction.plan import choose_output
 from gateway.core.compaction.prune import PruneThresholds, choose_prune_thresholds
-from gateway.core.compaction.summary import Accepted, Candidate, SummaryBounds, find_flaw, judge_summary
-from gateway.core.compaction.summary_model import choose_summary_model
-from gateway.core.digest.allocation import allocate
+from gateway.core.compaction.summary import (
+    Accepted,
+    Breaker,
+    Candidate,
+    SummaryBounds,
+    choose_summary_model,
+    find_flaw,
+    judge_summary,
+)
 from gateway.core.economy import AnsweredTurn, Rates, note_response
 from gateway.core.history.conversation import begin_conversation, find_open_group, with_messages
 from gateway.core.history.head import smooth_growth
@@ -193,7 +198,6 @@ _SECTIONS: dict[str, Callable[..., Any]] = {
     "small_window": small_window,
     "prune_thresholds": prune_thresholds,
     "pruned": pruned,
-    "allocated": lambda needs, weights, room: allocate(needs, weights, room, 10),
     "breaker_allows": breaker_allows,
     "learned": learned,
     "calibration": calibration,

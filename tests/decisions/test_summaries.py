@@ -6,19 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
-from gateway.core.compaction.edit import find_edit_flaw
-from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
+from gateway.core.compaction.plan import (
+    SMALLEST_REPLY_TOKENS,
+    UNCHANGED,
+    Plan,
+    choose_output,
+    fingerprint_plan,
+)
 from gateway.core.compaction.summary import (
     Accepted,
     Candidate,
     Rejected,
     SummaryBounds,
+    find_edit_flaw,
     find_headings,
     judge_summary,
+    wants_riding,
 )
-from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.policy import Policy, Prompts, Summary
 from gateway.core.sizing.estimate import Estimate
@@ -64,6 +68,7 @@ RIDING = Policy(
         instruction="Summarize.\n\n## Goal\nWhat?\n\n## Next\nThen?",
         resume="Go on.",
         ride="Stop. {kept} stay.",
+        dropped="(dropped)",
     )
 )
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pydantic import SecretStr
 
-from gateway.compaction.summary_prompt import CallBudget, FittedCall
+from gateway.compaction.client import FittedCall
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
@@ -182,11 +182,8 @@ _QUOTED = receive(6)
 _WHOLE = make_cut(11, replaced_tokens=5_000)
 
 
-async def fit_call(
-    parts: CompactionParts, turn: Turn, cut: Cut = _WHOLE, budget: CallBudget | None = None
-) -> FittedCall | None:
-    budget = budget if budget is not None else CallBudget(calls=8)
-    return await parts.builder.fit(turn, make_situation(_QUOTED), cut, budget)
+async def fit_call(parts: CompactionParts, turn: Turn, cut: Cut = _WHOLE) -> FittedCall | None:
+    return await parts.quoted.fit(turn, make_situation(_QUOTED), cut, 8)
 
 
 def other_upstream(*formats: Literal["chat", "messages"]) -> Mapping[str, UpstreamSettings]:
@@ -236,7 +233,7 @@ async def test_the_messages_that_stay_are_shown_in_a_block_as_far_as_the_policy_
         policy = replace(SUMMARIZING, summary=Summary(kept_chars=kept_chars))
         turn = turn_of(received, policy, Limits(context=200_000))
         async with compaction_parts() as parts:
-            call = await parts.builder.fit(turn, make_situation(received), make_cut(5), CallBudget(calls=1))
+            call = await parts.quoted.fit(turn, make_situation(received), make_cut(5), 1)
         _, shown, rest = prompt_of(call).partition("</conversation>")[2].partition("<kept-messages>\n[")
         assert bool(shown) is (kept_chars > 0)
         block = rest.partition("</kept-messages>")[0]

@@ -14,7 +14,6 @@ import yaml
 from gateway.core.compaction.manual import parse_compact
 from gateway.core.compaction.summary import find_headings, has_headings, strip_thinking
 from gateway.core.digest.facts import find_facts, is_secret
-from gateway.core.digest.tool_arguments import find_commands, find_paths, find_todos
 from gateway.core.economy import Rates, choose_rates, with_cache
 from gateway.core.history.message import Call, Message
 from gateway.core.history.tagged_blocks import without_blocks
@@ -37,6 +36,7 @@ from gateway.core.session.outcomes import find_exit_code, is_done
 from gateway.core.session.reader import SessionReader
 from gateway.core.session.shown_files import parse_shown
 from gateway.core.session.titles import make_title, parse_title_reply
+from gateway.core.session.tool_arguments import find_commands, find_paths, find_todos
 from gateway.core.session.work import FileChange, SessionWork, list_touched_files
 from gateway.core.session.written_calls import find_written_calls
 from gateway.core.sizing.usage import Usage

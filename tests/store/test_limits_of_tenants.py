@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.compaction.paid_calls import PaidCalls
-from gateway.compaction.summary_prompt import CallBudget, FittedCall
+from gateway.compaction.client import FittedCall
 from gateway.core.errors import RequestRefused, UpstreamFailed
 from gateway.reporting.metrics import Metrics
 from gateway.store.interface import Store, Unknown
@@ -238,7 +237,7 @@ _TENANT = make_limited_tenant("t", summary_tokens_per_hour=_BUDGET_TOKENS)
 
 async def fit(parts: CompactionParts) -> FittedCall:
     turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
-    fitted = await parts.builder.fit(turn, situation, make_cut(5), CallBudget(calls=8))
+    fitted = await parts.quoted.fit(turn, situation, make_cut(5), 8)
     assert fitted is not None
     return fitted
 
@@ -256,7 +255,7 @@ async def test_a_call_whose_usage_is_unknown_counts_as_estimated(reply: ModelRep
     async with compaction_parts(reply) as parts:
         fitted = await fit(parts)
         try:
-            await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, fitted)
+            await parts.client.ask(_TENANT, fitted)
         except UpstreamFailed:
             assert isinstance(reply, Exception)
         assert await has_used(parts, fitted.prompt_tokens)
@@ -266,5 +265,5 @@ async def test_a_call_whose_usage_is_unknown_counts_as_estimated(reply: ModelRep
 async def test_a_call_that_the_upstream_refuses_uses_no_tokens(status: int) -> None:
     async with compaction_parts(refuse(status, "The model `toy` does not exist")) as parts:
         with pytest.raises(UpstreamFailed):
-            await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, await fit(parts))
+            await parts.client.ask(_TENANT, await fit(parts))
         assert await has_used(parts, 0)

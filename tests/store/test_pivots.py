@@ -6,18 +6,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Mark, Pivot
-from gateway.core.history.versions import edit_pivot
+from gateway.core.history.lists import NAMES_HEADING
+from gateway.core.history.pivot import Mark, Pivot, edit_pivot
 from gateway.state import State
 from gateway.state.chain_places import ChainPlace
 from gateway.state.summary_edits import SummaryEdits
-from gateway.store.interface import Lease, StoreError, Unknown
+from gateway.store.interface import Key, Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
 from gateway.store.sqlite import SqliteStore
 from tests.builders.chat import read
@@ -231,7 +232,7 @@ _PIVOT = make_pivot(talk(2), 3)
 async def edit(state: State, pivot: Pivot, text: str) -> Pivot:
     edited = edit_pivot(pivot, text, 0, 0, 5.0)
     async with state.edits.hold(pivot.owner, [pivot.key]) as leases:
-        assert await state.edits.save(leases[pivot.key], pivot, edited)
+        assert await state.pivots.save_edited(leases[pivot.key], edited)
     return edited
 
 
@@ -254,6 +255,18 @@ async def test_two_never_hold_one_name_at_once(is_shared: bool) -> None:
     await is_held.wait()
     await asyncio.gather(first, work(other.edits, "other"))
     assert order == ["one begins", "one ends", "other begins", "other ends"]
+
+
+async def test_a_pivot_of_an_earlier_gateway_is_sent_in_the_bytes_it_was_sent_in() -> None:
+    """It had its lists in its text, and some fields that are gone."""
+    text = f"We worked.\n\n{NAMES_HEADING}\n- src/: a.py ×2, b.py"
+    written = msgspec.to_builtins(replace(_PIVOT, framing="A summary.", summary=text, recalled="Parts."))
+    del written["lists"], written["original"]
+    store = await make_store()
+    key = Key(make_tag("t"), "pivot", _PIVOT.key)
+    store.put(key, msgspec.msgpack.encode({**written, "unknown": 1}), 60)
+    found = await make_state(store).pivots.load("t", _PIVOT.key)
+    assert found is not None and found.text == f"A summary.\n\n{text}\n\nParts."
 
 
 async def test_it_is_in_the_store_or_it_is_refused() -> None:

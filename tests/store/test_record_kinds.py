@@ -1,7 +1,7 @@
 """Every kind of record is loaded as it was stored, by its owner alone, or not at all if it does not fit."""
 
 from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -24,11 +24,14 @@ _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     type(None): st.none(),
 }
 _WRITTEN = {"summary", "question", "resume", "placeholder", "reason", "instructions", "framing", "recalled"}
+_WRITTEN |= {"text", "earlier"}
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def build(kind: Any) -> st.SearchStrategy[Any]:
     """Values of a type; records are those of tenant t."""
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
     if not is_dataclass(kind):
         inner = [build(each) for each in get_args(kind) if each is not Ellipsis]
         if get_origin(kind) is tuple:

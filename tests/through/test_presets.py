@@ -51,6 +51,7 @@ _POLICIES = {
 }
 _MORE = "policies:\n" + "".join(f"  {name}: {{{keys}}}\n" for name, keys in _POLICIES.items())
 SHAPE = Shape(max_tokens=1_000)
+_DIGEST = "This digest was made without a model."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -154,6 +155,19 @@ async def test_a_policy_may_ask_for_digests_only(house: House) -> None:
     run = await house.play(session_of("digests"), SHAPE)
     assert (run.failed, run.refusals, run.summaries) == ([], [], [])
     assert run.answers[-1].header("x-gateway-plan") == "digest"
+
+
+async def test_a_digest_on_a_digest_is_made_of_the_messages_that_both_stand_for(house: House) -> None:
+    run = await house.play(session_of("digests"), SHAPE)
+    told = list(dict.fromkeys(text for seen in run.outgoing for text in texts_of(seen) if _DIGEST in text))
+    assert len(told) > 1
+    for text in told:
+        assert text.count(_DIGEST) == 1 and "## Earlier summary" not in text
+    # What the user asked behind the opening stands in each of them.
+    (first, *_), (last, *_) = (
+        text.partition("## What the user asked\n- ")[2].splitlines() for text in (told[0], told[-1])
+    )
+    assert first[:40] == last[:40]
 
 
 @pytest.mark.system(3)

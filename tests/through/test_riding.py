@@ -30,11 +30,13 @@ by_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.
 
 
 @asynccontextmanager
-async def open_house(policy: str = NO_PRUNING, price: str = CACHED) -> AsyncIterator[House]:
+async def open_house(
+    policy: str = NO_PRUNING, price: str = CACHED, output_tokens: int = 0
+) -> AsyncIterator[House]:
     more = f"policies: {{default: {{{policy}}}}}\n"
     async with (
         ToyUpstream(window=WINDOW) as toy,
-        serve(make_settings(toy, price=price, more=more)) as product,
+        serve(make_settings(toy, price=price, more=more, output_tokens=output_tokens)) as product,
     ):
         yield House(toy, product, "sk-toy")
 
@@ -64,6 +66,21 @@ def find_last_end(seen: Seen) -> int:
     """Where the last item of a body ends."""
     last = json.dumps(items_of(seen)[-1], ensure_ascii=False, separators=(",", ":")).encode()
     return seen.body.rindex(last) + len(last)
+
+
+@by_dialect
+async def test_a_model_that_writes_little_is_ridden_for_as_much_as_it_writes(dialect: Dialect) -> None:
+    """The usual summary of this window is longer than its longest reply."""
+    async with open_house(output_tokens=2_048) as house:
+        house.toy.cached_share = lambda _: 0.95
+        await play(house, stream(dialect))
+    riders = house.toy.summaries
+    assert riders and all(is_ride(seen) for seen in riders)
+    for rider in riders:
+        limits = [
+            rider.request[name] for name in ("max_tokens", "max_output_tokens") if name in rider.request
+        ]
+        assert limits == [2_048]
 
 
 CASES = {

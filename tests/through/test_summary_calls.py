@@ -35,11 +35,13 @@ FORMATS = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: diale
 
 
 @asynccontextmanager
-async def opening_house(other: str = "", policy: str = "", more: str = "") -> AsyncIterator[House]:
+async def opening_house(
+    other: str = "", policy: str = "", more: str = "", limits: str = ""
+) -> AsyncIterator[House]:
     async with ToyUpstream(window=WINDOW) as toy:
         yaml = (
             f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
-            f'{other}models:\n  - {{match: "*", context: {WINDOW}}}\n{policy}{more}'
+            f'{other}models:\n  - {{match: "*", context: {WINDOW}{limits}}}\n{policy}{more}'
         )
         async with serve(yaml) as product:
             yield House(toy, product, "sk-toy")
@@ -68,6 +70,20 @@ async def test_it_goes_where_the_conversation_goes_with_the_clients_headers(dial
         assert isinstance(system, list)
         # Some keys may only be used behind the introduction of their own client.
         assert [block["text"] for block in system][:1] == ["You are the toy's own client."]
+
+
+@FORMATS
+@pytest.mark.parametrize("method", ["auto", "never"])
+async def test_it_asks_for_no_longer_a_reply_than_its_model_writes(dialect: Dialect, method: str) -> None:
+    """A real API refuses more."""
+    policy = f"policies: {{default: {{summary: {{ride: {method}}}}}}}\n"
+    async with opening_house(policy=policy, limits=", output: 500") as house:
+        run = await play_late(house, dialect)
+        (summary,) = house.toy.summaries
+    assert run.failed == [] and summary.refusal is None
+    keys = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    (limit,) = [summary.request[key] for key in keys if key in summary.request]
+    assert limit == 500
 
 
 @FORMATS

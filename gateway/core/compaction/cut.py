@@ -4,7 +4,7 @@ Knows sizes and thresholds. A cut never separates an atomic group.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -27,9 +27,6 @@ NEEDED_SHARE: Final = 0.02
 SMALLER_SHARE: Final = 0.9
 # The summary gives way last, and keeps at least this share of the window.
 _SMALLEST_SHARE: Final = 0.02
-# Compactions of one chain that are made at the same time are for requests a few turns apart, and so are their
-# cuts. A conversation of 100,000 messages must not ask the store about each of them.
-_REACH: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +100,14 @@ def is_worthwhile(cut: Cut, minimum_tokens: float) -> bool:
     """Whether the cut frees enough even if the summary is as long as it may be."""
     longest = min(cut.cap_tokens, SMALLER_SHARE * cut.replaced_tokens)
     return cut.replaced_tokens - longest >= minimum_tokens
+
+
+def limit_summary(cut: Cut, reply_tokens: int | None) -> Cut:
+    """The same cut for a summary model that writes at most this much; None if that is not known."""
+    if not reply_tokens or cut.longest_tokens <= reply_tokens:
+        return cut
+    cap_tokens = min(cut.cap_tokens, reply_tokens)
+    return replace(cut, cap_tokens=cap_tokens, spare_tokens=reply_tokens - cap_tokens)
 
 
 def sum_replaced(calibrated: CalibratedSizes, base: Pivot | None, start: int, covers: int) -> int:
@@ -189,9 +194,9 @@ def list_newer_keys(conversation: Conversation, cut: Cut) -> list[str]:
     """Where a pivot may have been made meanwhile that makes the cut needless, the last one first.
 
     It covers more than the cut builds on, and the conversation can use it: it ends before the open group, or
-    where the cut does.
+    where the cut does. However far apart two cuts are, they have the name of one branch.
     """
     known_from = conversation.trim.known_from if conversation.trim is not None else 0
-    first = max(cut.start + 1, cut.covers - _REACH, known_from)
-    last = min(max(cut.covers, find_open_group(conversation)), cut.covers + _REACH)
+    first = max(cut.start + 1, known_from)
+    last = max(cut.covers, find_open_group(conversation))
     return [conversation.chain[at].hex() for at in range(last, first - 1, -1)]

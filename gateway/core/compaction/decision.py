@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.compaction.batches import changes_for_free, choose_batches, with_marks
-from gateway.core.compaction.clamp import find_least_output
 from gateway.core.compaction.cut import (
     NEEDED_SHARE,
     WORTHWHILE_SHARE,
@@ -17,8 +15,14 @@ from gateway.core.compaction.cut import (
     choose_cut,
     is_worthwhile,
 )
-from gateway.core.compaction.plan import Plan, make_active_plan, make_plan
-from gateway.core.compaction.shorten import choose_shortening, count_allowed
+from gateway.core.compaction.plan import Plan, find_least_output, make_active_plan, make_plan
+from gateway.core.compaction.prune import (
+    changes_for_free,
+    choose_batches,
+    choose_shortening,
+    count_allowed,
+    with_marks,
+)
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Pivot
@@ -48,8 +52,8 @@ def decide(situation: Situation) -> Decision:
     """The first of these rules that decides wins.
 
     1. Without a known limit, send what is active: the pivot and the marks that were sent before.
-    2. Apply the eligible pivot that covers most, if it was made because old messages had cost enough, or if
-       the provider's cache has lost the prefix in any case.
+    2. Apply the eligible pivot that covers most, if old messages have cost enough for a compaction, or if the
+       provider's cache has lost the prefix in any case.
     3. Up to the hard threshold, send what is active, with one more prune batch if one is worth it (see
        `_Options.batches`). A policy that applies pivots early stops at the soft threshold.
     4. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
@@ -102,14 +106,13 @@ def find_ready_pivot(situation: Situation) -> Pivot | None:
     return newest if newest is not None and newest.covers > covers else None
 
 
-def _apply_early_pivot(options: "_Options") -> Decision | None:
+def _apply_pivot_that_is_due(options: "_Options") -> Decision | None:
     newest, situation = options.newest, options.situation
     if newest is None or newest is situation.sticky:
         return None
-    covers = situation.sticky.covers if situation.sticky is not None else 0
-    is_wanted = any(pivot.is_early for pivot in situation.pivots if pivot.covers > covers)
+    is_due = situation.ledger is not None and situation.ledger.is_due
     if (
-        not (is_wanted or changes_for_free(situation))
+        not (is_due or changes_for_free(situation))
         or options.newest_estimate.tokens > options.thresholds.hard
     ):
         return None
@@ -159,7 +162,7 @@ def _send_whole(options: "_Options") -> Decision | None:
 
 # In the order of the docstring of `decide`, from its second rule on. The last one always decides.
 _RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
-    _apply_early_pivot,
+    _apply_pivot_that_is_due,
     _send_below_first_threshold,
     _apply_newest_pivot,
     _send_below_hard_threshold,

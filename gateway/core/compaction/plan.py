@@ -1,21 +1,52 @@
 """What is sent for one request: the pivot, the marks and the recalls, and the room for the reply.
 
-Makes the plan of what `decision` has chosen.
+Makes the plan of what `decision` has chosen. Upstreams refuse requests with `prompt + requested output >
+window`. Clamping the requested output is better than compacting at half a window because a client asked for
+32,000 tokens.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal
 
-from gateway.core.compaction.clamp import choose_output, find_least_output
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
 from gateway.core.history.view import View, is_sent, make_view
-from gateway.core.limits.thresholds import SmallWindow, Thresholds, find_small_window
+from gateway.core.limits.thresholds import SmallWindow, Thresholds, cap_minimum_reply, find_small_window
 from gateway.core.sizing.estimate import Estimate
+
+# A shorter reply is of no use to an agent.
+SMALLEST_REPLY_TOKENS: Final = 1_024
+# Room for chat templates and hidden turns, which no estimate includes.
+SLACK_TOKENS: Final = 64
+
+
+def choose_output(
+    requested: int | None, context: int | None, estimate: Estimate, minimum_reply: int = 0
+) -> int | None:
+    """The number of tokens to request instead; None if the request needs no change or has no number.
+
+    It is never above the requested one, nor below SMALLEST_REPLY_TOKENS or `minimum_reply`
+    (`cap_minimum_reply`).
+    """
+    if requested is None or context is None:
+        return None
+    left = context - estimate.tokens - estimate.unsure - SLACK_TOKENS
+    if requested <= left:
+        return None
+    clamped = max(left, find_least_output(requested, context, minimum_reply))
+    return clamped if clamped < requested else None
+
+
+def find_least_output(requested: int | None, context: int, minimum_reply: int = 0) -> int:
+    """The shortest reply that may be requested instead. What the client asks for is enough."""
+    least = max(SMALLEST_REPLY_TOKENS, cap_minimum_reply(minimum_reply, context))
+    return min(requested or least, least)
+
 
 # A warning names so many messages.
 _MOST_NAMED: Final = 8
@@ -177,3 +208,28 @@ def _describe_excess(situation: Situation, estimate: Estimate, context: int | No
 
 def _show_thousands(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k"
+
+
+# Of a plan that changes nothing.
+UNCHANGED: Final = ""
+
+
+def fingerprint_plan(plan: Plan) -> str:
+    """The length of the reply does not count: it is not a part of the history."""
+    if plan.pivot is None and not plan.batches and not plan.recalls:
+        return UNCHANGED
+    state = hashlib.sha256()
+    pivot = plan.pivot
+    if pivot is not None:
+        state.update(
+            repr(
+                (pivot.key, pivot.covers, pivot.opening_end, pivot.opening_chars, pivot.created_seconds)
+            ).encode()
+        )
+        texts = (pivot.question, pivot.text, pivot.resume)
+        state.update(repr(texts).encode("utf-8", "surrogatepass"))
+    for batch in plan.batches:
+        state.update(repr((batch.key, batch.placeholder, batch.marks)).encode("utf-8", "surrogatepass"))
+    for recall in plan.recalls:
+        state.update(repr((recall.key, recall.position)).encode())
+    return state.hexdigest()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Literal
 
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
@@ -29,20 +29,9 @@ class CompactionReason(StrEnum):
     CLIENT_TRIMS = "client_trims"
 
 
-# The words of records that versions until November 2026 wrote.
-_EARLIER_WORDS: Final = {
-    "overflow": CompactionReason.SOFT_THRESHOLD,
-    "hard line": CompactionReason.HARD_THRESHOLD,
-    "digest": CompactionReason.HARD_THRESHOLD,
-    "economy": CompactionReason.COST,
-    "edit": CompactionReason.MANUAL,
-}
-
-
 def find_reason(word: str) -> CompactionReason | None:
     """The reason that a record names; None if it names none that is known."""
-    named = {reason.value: reason for reason in CompactionReason}
-    return named.get(word) or _EARLIER_WORDS.get(word)
+    return next((reason for reason in CompactionReason if reason == word), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,13 +42,14 @@ class CompactionRequest:
     kind: SummaryKind = "summary"
     # Whether a client, or a person, waits for it.
     is_awaited: bool = False
-    trigger: CompactionTrigger = "auto"
     # What the person who asked for it wants the summary to keep; empty without instructions.
     instructions: str = ""
     # It was interrupted before. If another process is at it, that one may be dead: its lease is waited for.
     is_resumed: bool = False
-    # See Pivot.
-    is_early: bool = False
+
+    @property
+    def trigger(self) -> CompactionTrigger:
+        return "manual" if self.reason is CompactionReason.MANUAL else "auto"
 
 
 def make_digest_request(reason: CompactionReason) -> CompactionRequest:

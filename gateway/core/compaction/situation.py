@@ -65,8 +65,6 @@ class Situation:
     # What kinds of tokens cost beside each other, and what the branch remembers of its responses.
     rates: Rates = UNCACHED
     ledger: BranchLedger | None = None
-    # Whether summaries ride by the policy (`summary_model.wants_riding`).
-    rides: bool = False
     # Set if this request was refused: only then may a message of the client's be cut.
     refused: RefusedRequest | None = None
     # Long enough after the last response that no provider still has the prefix in its cache.

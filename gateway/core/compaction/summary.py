@@ -1,15 +1,19 @@
-"""Checks whether a text can replace the history. A text that fails is never stored or sent.
+"""Which model is asked for a summary and when not, and whether a text can replace the history.
 
-Knows one reply of the summary model and the size of what it is to replace.
+A text that fails its checks is never stored or sent. Knows one reply of the summary model, or what a person
+wrote, and the size of what it is to replace.
 """
 
 import re
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from gateway.core.compaction.cut import SMALLER_SHARE
+from gateway.core.policy import Policy, Summary
 from gateway.core.sizing.estimate import UNCALIBRATED_MARGIN
 
 # Only at the beginning of a text, because a summary may mention such tags. If it is not closed, all is
@@ -145,3 +149,78 @@ def judge_summary(candidate: Candidate, tokens: int, bounds: SummaryBounds) -> A
         return Rejected("not smaller")
     text = strip_thinking(candidate.text)
     return Accepted(text, tokens) if has_headings(text, bounds.headings) else Rejected("no headings")
+
+
+EMPTY: Final = Rejected("The summary is empty.", is_summarizer_fault=False)
+
+
+def find_edit_flaw(text: str, tokens: int, bounds: SummaryBounds) -> Rejected | None:
+    """None if the text may be used. tokens: of the text. bounds.cap_tokens: 0 if no window is known."""
+    if not text.strip():
+        return EMPTY
+    cap_tokens = int(bounds.cap_tokens * CAP_TOLERANCE)
+    if bounds.cap_tokens and tokens > cap_tokens:
+        return _reject(f"The summary has about {tokens} tokens; at most {cap_tokens} are allowed here.")
+    if tokens > bounds.replaced_tokens * SMALLER_SHARE:
+        return _reject(
+            f"The summary has about {tokens} tokens and replaces about {bounds.replaced_tokens}: it must be"
+            " at least 10 % smaller than what it replaces."
+        )
+    return None
+
+
+def _reject(reason: str) -> Rejected:
+    return Rejected(reason, is_summarizer_fault=False)
+
+
+def choose_summary_model(summary: Summary, model: str) -> str:
+    """The policy's own model, else that of the first pattern that matches, else the conversation's model."""
+    if summary.model is not None:
+        return summary.model
+    mapped = next((name for pattern, name in summary.model_map if fnmatchcase(model, pattern)), None)
+    return mapped or model
+
+
+def wants_riding(policy: Policy, model: str, upstream: str) -> bool:
+    """Whether the policy's summaries ride at all: only on the conversation's own model, and only where
+    headings tell a summary from an answer.
+    """
+    summary, prompts = policy.summary, policy.prompts
+    return (
+        summary.method == "model"
+        and summary.ride == "auto"
+        and bool(prompts.ride.strip())
+        and summary.upstream in (None, upstream)
+        and choose_summary_model(summary, model) == model
+        and _has_headings(prompts.instruction)
+    )
+
+
+# Policies have few instructions, and each request that is measured asks.
+@lru_cache(maxsize=64)
+def _has_headings(instruction: str) -> bool:
+    return bool(find_headings(instruction))
+
+
+# After three failures in a row the breaker opens; once the time is over, single attempts are allowed.
+_MAX_FAILURES: Final = 3
+_OPEN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    failures: int = 0
+    retry_at_seconds: float = 0.0
+
+    def allows(self, now_seconds: float) -> bool:
+        """Whether it is closed, or has been open for long enough to try again."""
+        return self.failures < _MAX_FAILURES or now_seconds >= self.retry_at_seconds
+
+    def with_failure(self, now_seconds: float) -> "Breaker":
+        return Breaker(self.failures + 1, now_seconds + _OPEN_SECONDS)
+
+    def with_attempt(self, now_seconds: float) -> "Breaker":
+        """While it is open only one attempt at a time is allowed."""
+        if self.failures < _MAX_FAILURES:
+            return self
+        return Breaker(self.failures, now_seconds + _OPEN_SECONDS)

@@ -1,6 +1,8 @@
-"""Finds what a text mentions word for word: paths, URLs, names in code, error codes.
+"""Finds what a text mentions word for word: facts (paths, URLs, names in backticks, error codes), and names,
+which are facts and identifiers that are written like code.
 
-Knows one text. What looks like a key or password is never repeated.
+Knows one text. What looks like a key or password is never repeated. Facts are worth repeating in a list; an
+identifier may be of any kind, so names tell what a call used, or what one text has that another one lacks.
 """
 
 import re
@@ -36,6 +38,15 @@ _NO_FILE: Final = re.compile(r"/(?:dev|proc)/|.*(?<!\w)path/to/", re.DOTALL)
 _SUFFIX: Final = re.compile(r"\.(?!env\b|git\b)[A-Za-z][A-Za-z0-9]{0,4}\Z|[a-z]{1,4}\Z")
 _LINE_NUMBER: Final = re.compile(r"(?::\d{1,7}(?:-\d{1,7})?){1,2}\Z")
 
+# Words joined by underscores or by capitals. Bounded, so that the time is linear in the length of any text.
+_IDENTIFIER: Final = re.compile(
+    r"\b(?:[A-Za-z][A-Za-z0-9]{0,59}_[A-Za-z0-9_]{1,59}|[a-z][a-z0-9]{1,59}[A-Z][A-Za-z0-9]{1,59}"
+    r"|[A-Z][a-z0-9]{1,59}[A-Z][A-Za-z0-9]{1,59})\b"
+)
+# A shorter one is a part of too many others.
+_SHORTEST_NAME_CHARS: Final = 6
+_LONGEST_NAME_CHARS: Final = 60
+
 _KEY: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|xox[a-z]|github_pat|glpat)[-_][A-Za-z0-9_-]{12}"
     r"|(?:gh[opsur]_|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29|eyJ)[A-Za-z0-9_-]{14})"
@@ -53,6 +64,15 @@ _RANDOM_SHARE: Final = 0.3
 def find_facts(text: str) -> tuple[str, ...]:
     """URLs, paths, names in backticks and error codes, each once and printable. See also `is_secret`."""
     return tuple(fact for fact in dict.fromkeys(_iter_facts(text)) if _is_listable(fact))
+
+
+def find_names(text: str) -> tuple[str, ...]:
+    """Each once, without what looks like a key or a password."""
+    identifiers = [
+        name for name in _IDENTIFIER.findall(text) if _SHORTEST_NAME_CHARS <= len(name) <= _LONGEST_NAME_CHARS
+    ]
+    found = dict.fromkeys([*find_facts(text), *identifiers])
+    return tuple(name for name in found if not is_secret(name))
 
 
 def is_secret(fact: str) -> bool:

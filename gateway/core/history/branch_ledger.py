@@ -18,8 +18,10 @@ class BranchLedger:
     has_cached: bool = False
     # Whether the newest prompt was long enough for a cache, and its usage reported neither.
     is_uncached: bool = False
-    # What the messages that a compaction would replace have cost since the last one.
+    # What the messages that a compaction would replace have cost since the last one, or since it was due.
     rent_tokens: float = 0.0
+    # They have cost as much as a compaction, which has not taken effect yet.
+    is_due: bool = False
     # The prompt right after the last compaction; before the first one what it would be. 0 if it is not known.
     base_tokens: float = 0.0
     # The key under which the pivot was made that was active then.

@@ -9,12 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gateway.core.history.conversation import Conversation, find_open_group
+from gateway.core.history.lists import NO_LISTS, Lists, Told
 
 # A user message between two of the assistant if no resume text is configured; some servers refuse an empty
 # text.
 _SEPARATOR: Final = "(end of the summary)"
 # Stands for an opening without texts that the client has dropped.
 _NO_OPENING: Final = "(The beginning of this conversation is no longer available.)"
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalText:
+    """A text that the gateway made, and its version."""
+
+    version: int
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +36,7 @@ class Pivot:
     key: str
     covers: int
     opening_end: int
+    # The text of a model or of a person; of a digest or note, what a program says first.
     summary: str
     # The user message before the summary; None if the opening precedes it.
     question: str | None
@@ -47,27 +57,51 @@ class Pivot:
     opening: str | None = None
     # A person asked for it: it applies at once, also below the thresholds.
     is_manual: bool = False
-    # Made because old messages had cost enough: it applies at the next request, also below the thresholds.
-    is_early: bool = False
     # Grows when a person edits the summary, or a summary replaces a digest under the same key.
     version: int = 1
     # When a person wrote this version; None for a text that the gateway made.
     edited_seconds: float | None = None
+    # What stood here before a person's first edit; None if nobody has edited it.
+    original: OriginalText | None = None
     # The id of the conversation in which it was made, under which its originals are kept.
     conversation: str = ""
     # Says what the summary is (`core.history.framing`); empty for none.
     framing: str = ""
     # Pieces of the originals that stand behind the summary; empty for none.
     recalled: str = ""
+    # What a program knows beside the summary. Pivots of earlier gateways have it in their texts.
+    lists: Lists = NO_LISTS
 
     @property
     def is_edited(self) -> bool:
         return self.edited_seconds is not None
 
     @property
+    def told(self) -> Told:
+        """The summary with its lists, which a person may edit."""
+        return Told(self.summary, self.lists)
+
+    @property
     def text(self) -> str:
-        """What is sent: the framing, the summary, and what was recalled."""
-        return "\n\n".join(filter(None, (self.framing, self.summary, self.recalled)))
+        """What is sent: the framing, the summary with its lists, and what was recalled."""
+        return "\n\n".join(filter(None, (self.framing, self.told.text, self.recalled)))
+
+
+def edit_pivot(pivot: Pivot, text: str, raw_tokens: int, true_tokens: int, now_seconds: float) -> Pivot:
+    """The next version of a pivot. raw_tokens, true_tokens: by how many the new text is longer."""
+    return replace(
+        pivot,
+        summary=text,
+        # The text says what is shown; a digest's quotations are gone with it.
+        lists=replace(pivot.lists, earlier="", asked=(), said=(), is_hidden=True),
+        original=pivot.original or OriginalText(pivot.version, pivot.told.text),
+        version=pivot.version + 1,
+        edited_seconds=now_seconds,
+        # A person's text is not replaced by a summary of the same messages, as a digest is.
+        is_digest=False,
+        tokens=max(0, pivot.tokens + raw_tokens),
+        saved_tokens=max(0, pivot.saved_tokens - true_tokens),
+    )
 
 
 def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from gateway.core.digest.tool_arguments import find_commands, parse_arguments
 from gateway.core.session.edits import find_patch, normalize_tool
 from gateway.core.session.patches import PatchedFile
+from gateway.core.session.tool_arguments import find_commands, parse_arguments
 
 _NAMES: Final = frozenset(
     {

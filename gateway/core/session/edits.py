@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.core.counts import is_count
-from gateway.core.digest.tool_arguments import parse_arguments
 from gateway.core.session.patches import (
     PatchedFile,
     Replacement,
@@ -18,6 +17,7 @@ from gateway.core.session.patches import (
     parse_search_blocks,
     parse_unified_diff,
 )
+from gateway.core.session.tool_arguments import parse_arguments
 
 LONGEST_PATH_CHARS: Final = 1_000
 _LONGEST_NAME_CHARS: Final = 128

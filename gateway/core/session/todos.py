@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.core.digest.tool_arguments import find_todos, parse_arguments
 from gateway.core.session.edits import normalize_tool
+from gateway.core.session.tool_arguments import find_todos, parse_arguments
 from gateway.core.session.work import OpenTodo
 
 _LONGEST_TEXT_CHARS: Final = 300

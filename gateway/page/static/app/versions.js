@@ -1,4 +1,4 @@
-/** All versions of a summary, newest first. An earlier one can be restored. */
+/** The text of a summary that is in use, and its original, which can be restored. */
 
 import { html, useState } from "../vendor/htm-preact.js";
 import { announce } from "./announce.js";

@@ -43,11 +43,6 @@ def parse_arguments(arguments: str) -> object | None:
     return value
 
 
-def is_todo_tool(name: str) -> bool:
-    lowered = name.casefold()
-    return "todo" in lowered or "plan" in lowered
-
-
 def find_paths(value: object) -> tuple[str, ...]:
     """Files in fields with a known name, and files that a patch changes; each once, in order."""
     found = dict.fromkeys(

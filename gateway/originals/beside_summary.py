@@ -1,23 +1,46 @@
-"""Chooses what of the replaced messages will be needed next, beside a summary that leaves most of it out.
+"""What is brought back of replaced messages: which pieces stand behind a new summary, and how pieces read.
 
-Measured on recorded sessions (docs/recall.md): what replies go on to name is what was named last, and most of
-all what the model itself named last. So each name has a weight that falls with its distance from the cut, and
-the pieces are those that bring the most weight for their size, of names that stand nowhere else in what is
-sent. A search by the words of the tail finds a fifth of that, because the tail says its own words already.
+The pieces are chosen when the summary is made, and are a part of it from then on. Everything is read from the
+request itself, which holds the messages that the summary replaces: no search, no store. What its client no
+longer sends is not found.
+
+What will be needed next? Measured on recorded sessions (docs/recall.md): what replies go on to name is what
+was named last, and most of all what the model itself named last. So each name has a weight that falls with
+its distance from the cut, and the pieces are those that bring the most weight for their size, of names that
+stand nowhere else in what is sent. A search by the words of the tail finds a fifth of that, because the tail
+says its own words already.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from math import exp
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.core.digest.names import find_names
+from gateway.bounds.lanes import Lanes, Steps
+from gateway.conversations.turn import Turn
+from gateway.core.digest.facts import find_names
+from gateway.core.errors import RequestRefused
+from gateway.core.history.lists import Told
+from gateway.core.history.transcript import quote, render_name
 from gateway.core.search.cutting import cut_text, estimate_tokens
-from gateway.originals.parts import Part
+from gateway.originals.origins import OriginFinder
+from gateway.originals.parts import Part, read_parts
 from gateway.originals.search import FoundPiece
 
+# Raw tokens of a text.
+CountText = Callable[[str], Awaitable[int]]
+
+# Most tokens that one addition brings back.
+MOST_TOKENS: Final = 1_600
+HEADING: Final = "Parts of the earlier messages that may be needed next, word for word:"
+# What was mentioned in older messages is hardly needed in the next thirty replies.
+_MOST_MESSAGES: Final = 200
+# The estimate is mostly too high; where it is too low, this much less is tried.
+_SMALLER: Final = 0.85
+# Fewer tokens hold no two pieces.
+_LEAST_TOKENS: Final = 200
 # Half of it, or twice, changed little; 600 lost two points of a hundred, 1,000 lost six.
 PIECE_CHARS: Final = 300
 # A name that was mentioned this many messages before the cut has a third of its weight.
@@ -33,6 +56,63 @@ _PART_CHARS: Final = 12_000
 _READ_CHARS: Final = 400_000
 _MOST_VISIBLE_CHARS: Final = 400_000
 _MOST_NAMES: Final = 5_000
+_NOTHING: Final = "Nothing was found. Try other words: names, paths or values as they were written."
+
+
+async def choose_recalled(
+    turn: Turn, lanes: Lanes, told: Told, covers: int, max_tokens: int, count: CountText
+) -> str:
+    """The text, of at most max_tokens by `count`; empty if there is nothing, or no time for it.
+
+    told: what is known beside the messages that stay. covers: as in Pivot.
+    """
+    if max_tokens < _LEAST_TOKENS:
+        return ""
+    size_bytes = len(turn.received.body.data)
+    try:
+        pieces = await lanes.run_steps(turn.owner, size_bytes, _choose(turn, told, covers, max_tokens))
+    except RequestRefused:
+        return ""
+    return await _fit(pieces, max_tokens, count)
+
+
+async def _fit(pieces: list[FoundPiece], max_tokens: int, count: CountText) -> str:
+    while pieces:
+        text = f"{HEADING}\n\n{render_pieces(join_neighbors(pieces))}"
+        if await count(text) <= max_tokens:
+            return text
+        pieces = pieces[: min(len(pieces) - 1, int(len(pieces) * _SMALLER))]
+    return ""
+
+
+def _choose(turn: Turn, told: Told, covers: int, max_tokens: int) -> Steps[list[FoundPiece]]:
+    """The best first."""
+    received, texts = turn.received, [told.spelled_out]
+    conversation = received.conversation
+    start = conversation.opening_end if turn.policy.keep.opening else 0
+    for position in (*range(start), *range(covers, len(conversation.messages))):
+        if not conversation.is_gone(position):
+            texts += [part.text for part in read_parts(received.format.name, received.raw(position), ())]
+            yield
+    chooser, origins = PieceChooser("\n".join(texts)), OriginFinder(received)
+    for position in range(covers - 1, max(start, covers - _MOST_MESSAGES) - 1, -1):
+        if chooser.is_full:
+            break
+        if not conversation.is_gone(position):
+            parts = read_parts(received.format.name, received.raw(position), origins.find(position))
+            chooser.add([PlacedPart(position, covers - position, part) for part in parts])
+            yield
+    return chooser.choose(turn.conversation_id, max_tokens)
+
+
+def render_pieces(pieces: Sequence[FoundPiece]) -> str:
+    """Never empty."""
+    return "\n\n".join(_render(piece) for piece in pieces) if pieces else _NOTHING
+
+
+def _render(piece: FoundPiece) -> str:
+    origin = ", ".join(render_name(name) for name in (piece.role, piece.tool, piece.path) if name)
+    return f"[message {piece.position}, {origin}]\n{quote(piece.text)}"
 
 
 class PlacedPart(NamedTuple):

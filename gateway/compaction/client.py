@@ -1,45 +1,43 @@
-"""Calls models for summaries: without tools and streamed, or with the body of the conversation's own request.
-Chooses the model.
+"""One call for a summary through the process's one client: budget, metrics, span, HTTP, reading.
 
-The usage of these calls never triggers a compaction.
+Calls go without tools and streamed, or with the body of the conversation's own request. What a tenant may use
+in an hour bounds them; retries are calls, too. Their usage never triggers a compaction.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from gateway.conversations.turn import Turn
+from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.summary import Candidate
-from gateway.core.compaction.summary_model import choose_summary_model
 from gateway.core.errors import ModelUnknown, UpstreamFailed
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.core.sizing.usage import Usage
 from gateway.headers import make_internal_headers
 from gateway.http.client import Client, OwnCall
 from gateway.http.failures import CALL_ERRORS, describe_failure
 from gateway.limits.book import ServedModel
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.reporting.metrics import Metrics
 from gateway.settings import UpstreamSettings
+from gateway.tenants import Tenant
+from gateway.tenants.budget import SummaryBudget
 from gateway.wire.content_encoding import DecodeError, decode_body
 from gateway.wire.format import Format, SummaryRequest
 from gateway.wire.reader import SummaryReader
 from gateway.wire.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
 
-log = logging.getLogger("gateway.summary_models")
+if TYPE_CHECKING:
+    from gateway.traces import Tracer
 
 _MAY_BE_TOO_LONG: Final = (400, 413, 422)
 # An error response says what is wrong at its beginning.
 _MAX_ERROR_BYTES: Final = 1 << 16
-# An upstream may get new models; asking again costs one refused call.
-_FORGET_SECONDS: Final = 3_600.0
-_UNKNOWN_BYTES: Final = 1 << 20
-_UNKNOWN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +53,29 @@ class SummaryCall:
     # The whole body, if the call rides on the conversation's own request; its last message says what
     # `request` does.
     riding: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FittedCall:
+    """A call whose prompt fits the summarizer's window."""
+
+    call: SummaryCall
+    # The messages that it covers, and what they say.
+    cut: Cut
+    entries: Sequence[TranscriptEntry]
+    # The size of the prompt: estimated with a margin, and by our own count.
+    prompt_tokens: int
+    raw_tokens: int
+    # The model that counts them.
+    model: ServedModel
+
+    @property
+    def is_riding(self) -> bool:
+        """Its prompt is that of the conversation's own request, which is read from the cache, and a message.
+
+        The raw tokens are those of the message alone.
+        """
+        return self.call.riding is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +103,78 @@ class PromptRefused(CallRefused):
 
 
 class SummaryClient:
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    """tracer: None where traces are off."""
 
-    async def ask(self, call: SummaryCall) -> SummaryReply:
-        """Makes one call. Raises PromptRefused if the prompt was too long, ModelUnknown if upstream does not
-        serve the model, CallTimedOut if no reply came in time, UpstreamFailed for any other error.
+    def __init__(
+        self, client: Client, budget: SummaryBudget, metrics: Metrics, tracer: "Tracer | None" = None
+    ) -> None:
+        self._client = client
+        self._budget = budget
+        self._metrics = metrics
+        self._tracer = tracer
+
+    def is_over_budget(self, tenant: Tenant) -> bool:
+        """Whether the next call would not be made, as far as this process knows."""
+        return self._budget.is_spent(tenant)
+
+    def note_missing(self, tenant: Tenant) -> None:
+        """A summary was not made because of the budget."""
+        self._budget.note_missing(tenant)
+
+    async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None:
+        """None if the budget has no room for the call.
+
+        Raises PromptRefused if the prompt was too long, ModelUnknown if upstream does not serve the model,
+        CallTimedOut if no reply came in time, UpstreamFailed for any other error.
         """
+        # Where there is no room for a riding call, there may be room for the quoted one that replaces it, so
+        # no summary is missing yet.
+        spend = self._budget.spend_if_room if fitted.is_riding else self._budget.spend
+        expense = await spend(tenant, fitted.prompt_tokens)
+        if expense is None:
+            return None
+        try:
+            reply = await self._ask(fitted)
+        except (CallRefused, ModelUnknown):
+            # No model has read the prompt. After any other failure it may have.
+            self._budget.settle(expense, 0)
+            raise
+        if reply.usage is not None:
+            self._budget.settle(expense, reply.usage.total)
+        return reply
+
+    async def _ask(self, fitted: FittedCall) -> SummaryReply:
+        begun_seconds, result, usage = time.monotonic(), "cancelled", None
+        try:
+            reply = await self._ask_traced(fitted)
+            result, usage = "done", reply.usage
+            return reply
+        except (UpstreamFailed, ModelUnknown):
+            result = "failed"
+            raise
+        finally:
+            seconds = time.monotonic() - begun_seconds
+            self._metrics.note_summary_call(
+                result, usage, seconds, "riding" if fitted.is_riding else "quoted"
+            )
+
+    async def _ask_traced(self, fitted: FittedCall) -> SummaryReply:
+        if self._tracer is None:
+            return await self._send(fitted.call)
+        call, model = fitted.call, fitted.model
+        with self._tracer.summary_call(model.model, call.url, model.upstream) as span:
+            headers = self._tracer.with_carried(call.headers, span)
+            reply = await self._send(replace(call, headers=headers))
+            usage, reason = reply.usage, reply.candidate.finish_reason
+            self._tracer.describe(
+                span,
+                input_tokens=usage.prompt_tokens if usage is not None else None,
+                output_tokens=usage.output_tokens if usage is not None else None,
+                finish_reasons=(reason,) if reason is not None else None,
+            )
+            return reply
+
+    async def _send(self, call: SummaryCall) -> SummaryReply:
         body = call.riding
         if body is None:
             body = call.format.render_summary_request(call.request)
@@ -155,33 +241,3 @@ async def _read_failure(response: aiohttp.ClientResponse, model: str) -> Upstrea
         return CallRefused(reason)
     refusal = parse_refusal(status, body)
     return PromptRefused(reason, parse_overflow(refusal) if refusal is not None else None)
-
-
-class SummaryModels:
-    """Chooses the model for a summary and remembers models that an upstream does not serve.
-
-    clock: seconds that never go back.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        # Each model here counts as unknown until the time beside it.
-        self._unknown: Lru[ServedModel, float] = Lru(_UNKNOWN_BYTES)
-
-    def choose(self, turn: Turn, upstream: str) -> ServedModel:
-        chosen = ServedModel(turn.owner, upstream, choose_summary_model(turn.policy.summary, turn.model))
-        is_unknown = self._clock() < (self._unknown.get(chosen) or 0.0)
-        return chosen._replace(model=turn.model) if is_unknown else chosen
-
-    def note_unknown(self, turn: Turn, unknown: ServedModel) -> bool:
-        """True if another model is to be asked now. A model that the policy names is never replaced."""
-        if unknown.model == turn.model or turn.policy.summary.model is not None:
-            return False
-        weight = _UNKNOWN_WEIGHT_BYTES + weigh_texts(unknown.model)
-        self._unknown.put(unknown, self._clock() + _FORGET_SECONDS, weight)
-        log.info(
-            "summary model %s is unknown at %s: asking the conversation's own",
-            unknown.model,
-            unknown.upstream,
-        )
-        return True

@@ -71,10 +71,6 @@ class SummaryLimiter:
     def __init__(self) -> None:
         self._groups: Lru[_Key, _Group] = Lru(_GROUPS_BYTES)
 
-    @property
-    def size_bytes(self) -> int:
-        return self._groups.size_bytes
-
     def count_calls(self, turn: Turn) -> int:
         """The most summary calls for this request."""
         count = self._count_others(turn)

@@ -6,18 +6,15 @@ the next request starts another one. See `state.summary_edits`.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.edit import find_edit_flaw
 from gateway.core.compaction.situation import Situation
-from gateway.core.compaction.summary import SummaryBounds
+from gateway.core.compaction.summary import SummaryBounds, find_edit_flaw
 from gateway.core.history.conversation import list_links
-from gateway.core.history.pivot import Pivot, is_on_chain
-from gateway.core.history.versions import edit_pivot
+from gateway.core.history.pivot import Pivot, edit_pivot, is_on_chain
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
@@ -79,68 +76,50 @@ class SummaryEditor:
 
         based_on: the version that the person saw; None: whichever it is. Raises StoreError.
         """
-        try:
-            return await self._edit(turn, key, text, based_on)
-        except BeingReplaced:
-            return _BUSY
-
-    async def _edit(self, turn: Turn, key: str, text: str, based_on: int | None) -> Pivot | EditRefused:
-        situation = await self._planner.gather(turn, may_compact=False)
-        async with self._hold(turn, key, based_on) as (pivot, leases):
-            if isinstance(pivot, EditRefused):
-                return pivot
-            measured = await self._measure(turn, situation, pivot, text)
-            tokens = int(measured.after * measured.ratio)
-            flaw = find_edit_flaw(text, tokens, _find_bounds(situation, pivot, measured))
-            if flaw is not None:
-                return EditRefused("flawed", flaw.reason)
-            return await self._save(turn, leases, pivot, text, measured)
+        return await self._change(turn, key, text, based_on)
 
     async def restore(
         self, turn: Turn, key: str, version: int, based_on: int | None = None
     ) -> Pivot | EditRefused:
-        """The text of an earlier version, which has passed its checks, as a new one. Raises StoreError."""
+        """The original text, which has passed its checks, as a new version. Raises StoreError."""
+        return await self._change(turn, key, version, based_on)
+
+    async def _change(
+        self, turn: Turn, key: str, wanted: str | int, based_on: int | None
+    ) -> Pivot | EditRefused:
+        """wanted: the new text, or the version that has it. Holds the lease on the pivot."""
+        situation = await self._planner.gather(turn, may_compact=False)
         try:
-            return await self._restore(turn, key, version, based_on)
+            async with self._state.edits.hold(turn.owner, [key]) as leases:
+                pivot = await self._find_in_use(turn, key, based_on)
+                if isinstance(pivot, EditRefused):
+                    return pivot
+                text = wanted if isinstance(wanted, str) else _find_version(pivot, wanted)
+                if isinstance(text, EditRefused):
+                    return text
+                measured = await self._measure(turn, situation, pivot, text)
+                flaw = _find_flaw(situation, pivot, text, measured) if text is wanted else None
+                return flaw or await self._save(turn, leases, pivot, text, measured)
         except BeingReplaced:
             return _BUSY
 
-    async def _restore(self, turn: Turn, key: str, version: int, based_on: int | None) -> Pivot | EditRefused:
-        situation = await self._planner.gather(turn, may_compact=False)
-        async with self._hold(turn, key, based_on) as (pivot, leases):
-            if isinstance(pivot, EditRefused):
-                return pivot
-            earlier = (await self._state.edits.load_versions(turn.owner, key)).find(version)
-            if earlier is None:
-                return EditRefused("unknown version", f"There is no earlier version {version}.")
-            measured = await self._measure(turn, situation, pivot, earlier.text)
-            return await self._save(turn, leases, pivot, earlier.text, measured)
-
-    @asynccontextmanager
-    async def _hold(
-        self, turn: Turn, key: str, based_on: int | None
-    ) -> AsyncIterator[tuple[Pivot | EditRefused, Mapping[str, Lease]]]:
-        """The pivot, if it may be edited, and the lease on it."""
-        async with self._state.edits.hold(turn.owner, [key]) as leases:
-            pivot = await self._find_in_use(turn, key)
-            if isinstance(pivot, Pivot) and based_on not in (None, pivot.version):
-                reason = f"The summary is of version {pivot.version} by now, not {based_on}."
-                yield EditRefused("outdated", reason), leases
-            else:
-                yield pivot, leases
-
-    async def _find_in_use(self, turn: Turn, key: str) -> Pivot | EditRefused:
-        """The pivot, if none that covers more is known anywhere."""
+    async def _find_in_use(self, turn: Turn, key: str, based_on: int | None) -> Pivot | EditRefused:
+        """The pivot, if none that covers more is known anywhere, and it is of the version that was seen."""
         pivots, conversation = self._state.pivots, turn.received.conversation
         pivot = await pivots.load_again(turn.owner, key)
         if pivot is None or pivot.owner != turn.owner or not is_on_chain(conversation, key, pivot.covers):
             return _NOT_IN_USE
         newer = [link.hex() for link in list_links(conversation, pivot.covers + 1)]
-        return pivot if await pivots.load_newest(turn.owner, newer) is None else _REPLACED
+        if await pivots.load_newest(turn.owner, newer) is not None:
+            return _REPLACED
+        if based_on not in (None, pivot.version):
+            reason = f"The summary is of version {pivot.version} by now, not {based_on}."
+            return EditRefused("outdated", reason)
+        return pivot
 
     async def _measure(self, turn: Turn, situation: Situation, pivot: Pivot, text: str) -> _Measured:
         estimator = turn.policy.estimator
-        before = await self._sizer.count(turn.owner, pivot.summary, estimator)
+        before = await self._sizer.count(turn.owner, pivot.told.text, estimator)
         after = await self._sizer.count(turn.owner, text, estimator)
         return _Measured(before, after, situation.calibrated.ratio)
 
@@ -148,19 +127,29 @@ class SummaryEditor:
         self, turn: Turn, leases: Mapping[str, Lease], pivot: Pivot, text: str, measured: _Measured
     ) -> Pivot:
         edited = edit_pivot(pivot, text, measured.added, int(measured.added * measured.ratio), self._clock())
-        await self._store(leases[pivot.key], pivot, edited)
+        await self._store(leases[pivot.key], edited)
         self._reporter.note_edit(turn, pivot, edited)
         return edited
 
-    async def _store(self, lease: Lease, before: Pivot, edited: Pivot) -> None:
+    async def _store(self, lease: Lease, edited: Pivot) -> None:
         """Raises StoreError."""
-        if not await self._state.edits.save(lease, before, edited):
+        if not await self._state.pivots.save_edited(lease, edited):
             raise BeingReplaced("another process is changing this summary")
 
 
-def _find_bounds(situation: Situation, pivot: Pivot, measured: _Measured) -> SummaryBounds:
+def _find_version(pivot: Pivot, version: int) -> str | EditRefused:
+    earlier = pivot.original
+    if earlier is None or earlier.version != version:
+        return EditRefused("unknown version", f"The text of version {version} is not kept.")
+    return earlier.text
+
+
+def _find_flaw(situation: Situation, pivot: Pivot, text: str, measured: _Measured) -> EditRefused | None:
+    """Why the text may not be used."""
     thresholds = situation.thresholds
-    return SummaryBounds(
+    bounds = SummaryBounds(
         replaced_tokens=pivot.saved_tokens + int(measured.before * measured.ratio),
         cap_tokens=thresholds.longest_summary if thresholds is not None else 0,
     )
+    flaw = find_edit_flaw(text, int(measured.after * measured.ratio), bounds)
+    return EditRefused("flawed", flaw.reason) if flaw is not None else None
