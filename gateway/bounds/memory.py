@@ -129,8 +129,8 @@ class Share:
         self._budget = budget
         self.owner = owner
         self.size_bytes = 0
-        # What it has without the work that is under way.
-        self._kept_bytes = 0
+        # Of the work that is under way.
+        self._work_bytes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -154,14 +154,15 @@ class Share:
 
     async def begin_work(self, body_bytes: int) -> None:
         """Room for all that reading and planning make of a body, until `end_work`. Raises as `grow` does."""
-        self._kept_bytes = self.size_bytes
         if body_bytes > SMALL_BYTES:
             await self.grow(_WORK_COPIES * body_bytes)
+            self._work_bytes = _WORK_COPIES * body_bytes
 
     def end_work(self, size_bytes: int = 0) -> None:
         """size_bytes: of what is still held; it is at least what was held before the work."""
-        size_bytes = max(self._kept_bytes, size_bytes)
-        if max(size_bytes, self.size_bytes) > SMALL_BYTES:
+        size_bytes = max(self.size_bytes - self._work_bytes, size_bytes)
+        self._work_bytes = 0
+        if size_bytes != self.size_bytes:
             self._budget.resize(self, size_bytes)
 
     def try_grow(self, size_bytes: int) -> bool:

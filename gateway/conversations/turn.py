@@ -153,16 +153,19 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def with_instructions(self, instructions: str, prompt: str | None) -> "Turn":
         """The same turn with more instructions for its summary.
 
-        prompt: in place of the policy's instruction; None keeps that one.
+        prompt: in place of the policy's instruction; None, or a blank one, keeps that one.
         """
-        policy = self.policy
-        said = "\n\n".join(filter(None, (policy.summary.instructions, instructions)))
-        changed = dataclasses.replace(
-            policy,
-            summary=dataclasses.replace(policy.summary, instructions=said),
-            prompts=dataclasses.replace(policy.prompts, instruction=prompt or policy.prompts.instruction),
-        )
-        return replace(self, policy=changed)
+        policy, prompts = self.policy, self.policy.prompts
+        said = "\n\n".join(filter(None, (policy.summary.instructions, _without_surrogates(instructions))))
+        if prompt and prompt.strip():
+            prompts = dataclasses.replace(prompts, instruction=_without_surrogates(prompt))
+        summary = dataclasses.replace(policy.summary, instructions=said)
+        return replace(self, policy=dataclasses.replace(policy, summary=summary, prompts=prompts))
+
+
+def _without_surrogates(text: str) -> str:
+    """A policy is checked when it is made, and has no halves of characters; JSON of clients may."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def chain(first: OnEvent | None, second: OnEvent) -> OnEvent:

@@ -297,12 +297,15 @@ class _ResponseStream:
         try:
             self._client.begin(self._make_head())
             await self._pump(beginning)
-        except (UpstreamFailed, DecodeError) as error:
-            is_ours = isinstance(error, UpstreamFailed)
-            failure = error if is_ours else self._response.make_failure("sent a body that cannot be decoded")
+        except UpstreamFailed as error:
             if self._client.take_back():
-                raise failure from None
-            log.warning("response broken off: %s", str(failure))
+                raise
+            log.warning("response broken off: %s", str(error))
+            self._client.abort()
+        except DecodeError:
+            if self._client.take_back():
+                raise self._response.make_failure("sent a body that cannot be decoded") from None
+            log.warning("response broken off: its body cannot be decoded")
             self._client.abort()
         finally:
             if self._share is not None:

@@ -44,10 +44,10 @@ class Learner:
         """
         if _is_suspicious(turn, plan, usage.prompt_tokens):
             return True
-        is_near = turn.is_near(usage.total)
-        if not is_near and turn.own_head is None and not self._sizer.is_ready(turn.policy.estimator):
-            return False
-        if not is_near and len(turn.received.body.data) > _SMALL_BYTES:
+        is_too_much = len(turn.received.body.data) > _SMALL_BYTES or (
+            not self._sizer.is_ready(turn.policy.estimator) and turn.own_head is None
+        )
+        if is_too_much and not turn.is_near(usage.total):
             return False
         calibration = self._calibrations.find(turn.owner, turn.meter)
         return calibration.wants_sample(usage.prompt_tokens)

@@ -145,8 +145,10 @@ class CallMaker:
         self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
 
     def adds_usage(self, turn: Turn) -> bool:
-        """Whether the call asks for usage beside what the client asks for."""
-        return _wants_usage(turn) and (turn.upstream.name, turn.model) not in self._refusers
+        """Whether the call asks for usage beside what the client asks for: in a stream without it."""
+        envelope, upstream = turn.received.body.envelope, turn.upstream
+        lacks_usage = envelope.is_streaming and not envelope.wants_usage
+        return lacks_usage and upstream.include_usage and (upstream.name, turn.model) not in self._refusers
 
     def note_refused_usage(self, turn: Turn) -> None:
         weight = _REFUSER_WEIGHT_BYTES + weigh_texts(turn.model)
@@ -200,12 +202,6 @@ def _weigh(turn: Turn, plan: Plan) -> int:
     if plan.pivot is not None and plan.pivot.opening_chars is not None:
         positions += range(plan.pivot.opening_end)
     return sum(messages[position].size_bytes + _LEAST_BYTES for position in positions)
-
-
-def _wants_usage(turn: Turn) -> bool:
-    """True for a stream whose client did not ask."""
-    envelope = turn.received.body.envelope
-    return envelope.is_streaming and not envelope.wants_usage and turn.upstream.include_usage
 
 
 def _passes_as_received(turn: Turn, plan: Plan) -> bool:

@@ -81,6 +81,14 @@ class HeldLease:
     seconds_left: float
 
 
+class HeldPlace(NamedTuple):
+    """One of those that a running request holds. tag: of the tenant. name: of the limit."""
+
+    tag: str
+    name: str
+    member: str
+
+
 class Listener(Protocol):
     """What changes in the store behind the back of this process. Called on the event loop; must be quick."""
 

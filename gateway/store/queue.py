@@ -18,6 +18,7 @@ from gateway.store.interface import (
     SOON,
     Found,
     HeldLease,
+    HeldPlace,
     Key,
     Lease,
     ListedRecord,
@@ -34,7 +35,6 @@ from gateway.store.waiting import (
     LetGo,
     News,
     NumberedPurge,
-    Place,
     Put,
     Release,
     Take,
@@ -147,7 +147,7 @@ class QueuedStore(ABC):
         """As `Store.count`, with `SlidingWindow`."""
 
     @abstractmethod
-    async def _hold(self, place: Place, leaving: Sequence[str], most: int, ttl: float) -> bool:
+    async def _hold(self, place: HeldPlace, leaving: Sequence[str], most: int, ttl: float) -> bool:
         """As `Store.hold`. leaving: members that give their places back before."""
 
     # For the backend.
@@ -356,7 +356,7 @@ class QueuedStore(ABC):
         self._check_open()
         # A client that sends its next request at once finds the place free that its last one has left.
         leaving = tuple(islice(self._leaving.get((tag, name), ()), _MOST_LEAVING))
-        return await self._admit(self._hold(Place(tag, name, member), leaving, most, ttl))
+        return await self._admit(self._hold(HeldPlace(tag, name, member), leaving, most, ttl))
 
     async def _admit(self, asked: Awaitable[_Result]) -> _Result:
         """After a silence only a short time, until one is answered."""

@@ -20,6 +20,7 @@ from gateway.store.interface import (
     LATEST,
     Found,
     HeldLease,
+    HeldPlace,
     Key,
     Lease,
     ListedRecord,
@@ -49,7 +50,6 @@ from gateway.store.waiting import (
     LetGo,
     News,
     NumberedPurge,
-    Place,
     Put,
     Release,
     Take,
@@ -372,7 +372,7 @@ class RedisStore(QueuedStore):
             case _:
                 raise _make_odd()
 
-    async def _hold(self, place: Place, leaving: Sequence[str], most: int, ttl: float) -> bool:
+    async def _hold(self, place: HeldPlace, leaving: Sequence[str], most: int, ttl: float) -> bool:
         asked: Sequence[Argument] = (*place, most, _to_ms(ttl), *leaving)
         return _parse_flag(await self._ask_script(_HOLD, *asked, wait=_ADMISSION_SECONDS))
 

@@ -24,6 +24,7 @@ from gateway.store.interface import (
     LATEST,
     Found,
     HeldLease,
+    HeldPlace,
     Lease,
     ListedRecord,
     Lookup,
@@ -34,7 +35,7 @@ from gateway.store.interface import (
 )
 from gateway.store.queue import MAX_WAITING_BYTES, QueuedStore
 from gateway.store.tables import Moment
-from gateway.store.waiting import Deleted, NumberedPurge, Place, Waiting, Written
+from gateway.store.waiting import Deleted, NumberedPurge, Waiting, Written
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -313,7 +314,7 @@ class SqliteStore(QueuedStore):
             lambda connection, moment: tables.count_cost(connection, (tag, name), cost, limit, moment)
         )
 
-    async def _hold(self, place: Place, leaving: Sequence[str], most: int, ttl: float) -> bool:
+    async def _hold(self, place: HeldPlace, leaving: Sequence[str], most: int, ttl: float) -> bool:
         return await self._change_soon(
             lambda connection, moment: tables.hold_place(connection, place, leaving, most, ttl, moment)
         )

@@ -12,6 +12,7 @@ from gateway.store.database import transaction
 from gateway.store.interface import (
     Found,
     HeldLease,
+    HeldPlace,
     Key,
     Lease,
     ListedRecord,
@@ -25,7 +26,6 @@ from gateway.store.waiting import (
     LetGo,
     News,
     NumberedPurge,
-    Place,
     Put,
     Release,
     Take,
@@ -266,7 +266,7 @@ def count_cost(
 
 def hold_place(  # the store's method, in a transaction
     connection: sqlite3.Connection,
-    place: Place,
+    place: HeldPlace,
     leaving: Sequence[str],
     most: int,
     ttl: float,

@@ -185,14 +185,6 @@ def find_overlay(waits: Sequence[Waiting]) -> Overlay:
     return overlay
 
 
-class Place(NamedTuple):
-    """One of so many at the same time. member: whose."""
-
-    tag: str
-    name: str
-    member: str
-
-
 def choose_first(names: Sequence[str], stored: Found, waiting: Found | None) -> Found:
     """For the same name what is stored counts: what waits is for a name that has nothing."""
     if waiting is not None and names.index(waiting.name) < names.index(stored.name):

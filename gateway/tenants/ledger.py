@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from gateway.bounds.background import BackgroundTasks
-from gateway.store.interface import SlidingWindow, StoreError
+from gateway.store.interface import HeldPlace, SlidingWindow, StoreError
 
 log = logging.getLogger("gateway.quotas")
 
@@ -41,14 +41,6 @@ class Rate(NamedTuple):
     name: str
     most: float
     seconds: float
-
-
-class HeldPlace(NamedTuple):
-    """One of those that a running request holds. tag: of the tenant. name: of the limit."""
-
-    tag: str
-    name: str
-    member: str
 
 
 class Ledger:

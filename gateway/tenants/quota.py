@@ -12,8 +12,9 @@ from typing import Final
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import Quota
+from gateway.store.interface import HeldPlace
 from gateway.store.keys import make_tag
-from gateway.tenants.ledger import HeldPlace, Ledger, Rate
+from gateway.tenants.ledger import Ledger, Rate
 from gateway.tenants.tenants import Tenant
 
 _MINUTE: Final = 60.0

@@ -17,8 +17,6 @@ MAX_LINES: Final = 10_000
 # The usage chunk is below 2 KB at all providers. A longer event is not held back.
 MAX_HELD_BYTES: Final = 64 * 1024
 DEFAULT_NAME: Final = "message"
-# With its end. A CR behind which nothing has come yet may be half of one.
-_LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r(?!\Z))")
 # Lines before the first field. Atomic: before 3.11.5, `re` keeps half of the last round of `(?:…)++`.
 _COMMENTS: Final = re.compile(rb"\A(?>(?::[^\n]*(?:\n|\Z))+)")
 _LINE_ENDS: Final = (b"\n", b"\r\n", b"\r")
@@ -41,7 +39,7 @@ class EventSplitter:
         self._pending = bytearray()
         # The stream so far ends in CR, which may be half of a line end.
         self._has_cr = False
-        # The event is above the bound: of its bytes only the last is kept.
+        # The event is above the bound: of its bytes only the last two are kept.
         self._is_passing = False
 
     @property
@@ -59,10 +57,12 @@ class EventSplitter:
         found: list[SseEvent] = []
         if self._pending.find(b"\n\n", searched) >= 0:
             *blocks, self._pending = self._pending.split(b"\n\n")
-            found = [event for block in map(bytes, blocks) if (event := self._parse(block)) is not None]
+            parsed = (self._parse(bytes(block)) for block in blocks if block)
+            found = [event for event in parsed if event is not None]
         if self._is_above(self._pending):
             self._is_passing = True
-            del self._pending[:-1]
+            # Two bytes are never a blank line, so what comes next is taken for the end of this event.
+            del self._pending[:-2]
         return found
 
     def finish(self) -> list[SseEvent]:
@@ -99,10 +99,14 @@ class UsageChunkFilter:
     def feed(self, chunk: bytes) -> bytes:
         """Returns what can be sent now. Whole events without usage are returned as they are, quickly."""
         end = chunk.rfind(b"\n\n") + 2
+        if end < 2 and b"\r" in chunk:
+            # An LF that comes behind the last CR is a blank line of its own, and passes.
+            end = max(chunk.rfind(b"\r\n\r\n") + 4, chunk.rfind(b"\r\r") + 2)
+            end = end if chunk[:end].endswith((b"\r\n\r\n", b"\r\r")) else 0
         if end < 2:
             return self._filter(chunk)
-        waits = self._held or self._line
-        events = b"".join((self._held, self._line, chunk[:end])) if waits else chunk[:end]
+        held = bytes(self._held + self._line)
+        events = held + chunk[:end] if held else chunk[:end]
         if _may_have_usage(events):
             return self._filter(chunk)
         self._held.clear()
@@ -122,13 +126,13 @@ class UsageChunkFilter:
         self._line += chunk
         sent: list[bytes] = []
         if may_end:
-            lines = _LINE.findall(self._line)
-            del self._line[: sum(map(len, lines))]
-            for line in lines:
+            *lines, last = bytes(self._line).splitlines(keepends=True)
+            # A CR behind which nothing has come yet may be half of a line end.
+            self._line = bytearray(b"" if last.endswith(b"\n") else last)
+            for line in lines if self._line else [*lines, last]:
                 self._take(line, sent)
         if self._line and (self._is_passing or len(self._held) + len(self._line) > MAX_HELD_BYTES):
             self._pass(sent)
-            # A CR at the end may be half of a line end.
             begun = len(self._line) - self._line.endswith(b"\r")
             sent.append(bytes(self._line[:begun]))
             del self._line[:begun]
@@ -207,6 +211,8 @@ def parse_event(block: bytes) -> SseEvent | None:
         return SseEvent(DEFAULT_NAME, block[6:])
     if block.startswith((b":", b"\n")):
         block = _COMMENTS.sub(b"", block.removeprefix(b"\n"), 1)
+        if not block:
+            return None
     if block.startswith(b"error:"):
         # llama.cpp before 2025 sent its errors in a field of this name.
         return SseEvent("error", block.removeprefix(b"error:").strip())

@@ -15,6 +15,7 @@ _PROMPTS = Prompts(
     instruction="Summarize.\n\n## Goal\nWhat?\n\n## Next\nThen?",
     resume="Go on.",
     ride="Stop. {kept} stay.",
+    dropped="(dropped)",
 )
 RIDING = Policy(prompts=_PROMPTS)
 CACHED = Rates(read=0.1)

@@ -84,6 +84,24 @@ async def test_a_request_that_is_cancelled_just_when_it_is_served_gives_everythi
     assert budget.used_bytes == 0
 
 
+async def test_what_was_needed_for_work_is_given_back_and_the_body_is_not() -> None:
+    budget = MemoryBudget(_MAX)
+    body_bytes = 2 * SMALL_BYTES
+    with budget.open() as share:
+        await share.grow(body_bytes)
+        # A body that holds too much is passed on unread.
+        share.end_work()
+        assert budget.used_bytes == body_bytes
+        await share.begin_work(body_bytes)
+        assert budget.used_bytes > body_bytes
+        share.end_work()
+        assert budget.used_bytes == body_bytes
+        await share.begin_work(body_bytes)
+        share.end_work(body_bytes + 1)
+        assert budget.used_bytes == body_bytes + 1
+    assert budget.used_bytes == 0
+
+
 # Threads
 
 

@@ -50,7 +50,7 @@ async def open_kinds() -> tuple[SharedStore, list[Records[Any]]]:
     return store, [getattr(records, field.name) for field in fields(records)]
 
 
-NUMBERS = st.integers(0, 11)
+NUMBERS = st.integers(0, 10)
 NAME = "ab"
 
 

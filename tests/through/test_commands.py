@@ -135,6 +135,14 @@ async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_c
     assert not any(_RESUME in str(text) for text in texts_of(after))
 
 
+async def test_half_a_character_in_a_command_harms_nothing() -> None:
+    async with talking() as (session, toy, gateway, _before):
+        command: Message = {"role": "user", "content": "/compact Keep \ud83d numbers."}
+        told = read_text(await say(gateway, with_command(session, command), Shape(ascii=True)))
+    (summary,) = toy.summaries
+    assert told.startswith("Compacted: ") and " numbers." in summary.body.decode("utf-8")
+
+
 async def test_the_response_tells_what_was_done() -> None:
     async with talking() as (session, toy, gateway, before):
         told = read_text(await say(gateway, with_command(session)))

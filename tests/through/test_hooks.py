@@ -55,6 +55,17 @@ async def test_webhooks_add_context_change_instructions_and_replace_the_prompt_i
     assert "Keep names." not in asked
 
 
+async def test_a_blank_prompt_of_a_webhook_keeps_the_usual_one() -> None:
+    async with (
+        ToyUpstream() as toy,
+        listening(responding(prompt=" ", instructions="Keep names.")) as hook,
+        serve(make_settings(toy, more=hook_settings(hook.port))) as gateway,
+    ):
+        assert await compact_manually(gateway, toy) == ["pivot", "pivot"]
+    asked = json.loads(toy.summaries[0].body)["messages"][-1]["content"]
+    assert "\n\nKeep names.\n\nWrite at most" in asked
+
+
 async def test_after_a_veto_of_a_manual_compaction_no_model_is_called() -> None:
     async with (
         ToyUpstream() as toy,

@@ -19,7 +19,7 @@ _NO_OPENING: Final = "(The beginning of this conversation is no longer available
 
 
 @dataclass(frozen=True, slots=True)
-class OriginalText:
+class MadeText:
     """A text that the gateway made, and its version."""
 
     version: int
@@ -62,7 +62,7 @@ class Pivot:
     # When a person wrote this version; None for a text that the gateway made.
     edited_seconds: float | None = None
     # What stood here before a person's first edit; None if nobody has edited it.
-    original: OriginalText | None = None
+    original: MadeText | None = None
     # The id of the conversation in which it was made, under which its originals are kept.
     conversation: str = ""
     # Says what the summary is (`core.history.framing`); empty for none.
@@ -94,7 +94,7 @@ def edit_pivot(pivot: Pivot, text: str, raw_tokens: int, true_tokens: int, now_s
         summary=text,
         # The text says what is shown; a digest's quotations are gone with it.
         lists=replace(pivot.lists, earlier="", asked=(), said=(), is_hidden=True),
-        original=pivot.original or OriginalText(pivot.version, pivot.told.text),
+        original=pivot.original or MadeText(pivot.version, pivot.told.text),
         version=pivot.version + 1,
         edited_seconds=now_seconds,
         # A person's text is not replaced by a summary of the same messages, as a digest is.

@@ -25,7 +25,7 @@ from gateway.replay.readers.document import (
 )
 from gateway.replay.readers.request_log import guess_path
 from gateway.replay.recording import RESPONSES_PATH, RecordedRequest, RecordedUsage, Recording
-from gateway.settings import ModelRule
+from gateway.settings import ModelPrice, ModelRule
 
 KIND: Final = "gateway export"
 TYPE: Final = "gateway.export"
@@ -62,9 +62,12 @@ def read_rule(first_line: bytes) -> ModelRule | None:
     if fields is None or find_text(fields, "type") != TYPE:
         return None
     limits, model = find_value(fields, "limits"), find_text(fields, "model")
+    price = find_value(fields, "price")
     try:
         return ModelRule(
-            match=_SPECIAL.sub(r"[\1]", model or ""), price=find_value(fields, "price"), **(limits or {})
+            match=_SPECIAL.sub(r"[\1]", model or ""),
+            price=ModelPrice(**price) if price is not None else None,
+            **(limits or {}),
         )
     except (TypeError, ValidationError):
         # From an earlier version, or of a model whose name no pattern can have.
