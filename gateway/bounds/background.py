@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
+from gateway.bounds.lanes import FairQueue
+
 J = TypeVar("J")
 T = TypeVar("T")
 
@@ -37,10 +39,8 @@ class Slots:
         self._most_per_owner = most_per_owner
         # How many places each owner has taken.
         self._taken: Counter[str] = Counter()
-        # In the order of their arrival.
-        self._waiting: dict[Place, None] = {}
-        # Of the place that was taken last.
-        self._round = 0
+        self._awaited: FairQueue[Place] = FairQueue()
+        self._background: FairQueue[Place] = FairQueue()
 
     @property
     def taken(self) -> int:
@@ -48,17 +48,14 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
-
-    def list_waiting(self, owner: str) -> "list[Place]":
-        return [each for each in self._waiting if each.owner == owner]
+        return len(self._awaited) + len(self._background)
 
     def is_crowded(self, owner: str) -> bool:
         """Whether so much waits in the background that this owner should not add to it."""
-        owners = [each.owner for each in self._waiting if not each.is_awaited]
+        waiting = self._background
         return (
-            len(owners) >= _WAITING_SHARE * self._most
-            or owners.count(owner) >= _WAITING_SHARE * self._most_per_owner
+            len(waiting) >= _WAITING_SHARE * self._most
+            or waiting.count(owner) >= _WAITING_SHARE * self._most_per_owner
         )
 
     def place(self, owner: str, *, is_awaited: bool) -> "Place":
@@ -66,14 +63,14 @@ class Slots:
         return Place(self, owner, is_awaited=is_awaited)
 
     async def enter(self, place: "Place") -> None:
-        """Waits for a free place. Each owner has one in a round."""
-        place.round = 1 + max((each.round for each in self.list_waiting(place.owner)), default=self._round)
-        self._waiting[place] = None
-        self.let_in()
+        """Waits for a free place."""
+        place.entry = asyncio.get_running_loop().create_future()
+        self._queue_of(place).put(place.owner, place)
+        self._let_in()
         try:
             await place.entry
         except asyncio.CancelledError:
-            self._waiting.pop(place, None)
+            self._queue_of(place).drop(place.owner, place)
             if not place.entry.cancelled():
                 self.leave(place)
             raise
@@ -82,47 +79,54 @@ class Slots:
         self._taken[place.owner] -= 1
         if not self._taken[place.owner]:
             del self._taken[place.owner]
-        self.let_in()
+        self._let_in()
 
-    def let_in(self) -> None:
-        """As many of those that wait as there is room for."""
-        while entering := [each for each in self._waiting if self._has_room(each)]:
-            place = min(entering, key=lambda each: (not each.is_awaited, each.round))
-            del self._waiting[place]
-            self._taken[place.owner] += 1
-            self._round = place.round
-            place.entry.set_result(None)
+    def hurry(self, place: "Place") -> None:
+        """A client waits for it from now on."""
+        if not place.is_awaited:
+            is_waiting = self._background.drop(place.owner, place)
+            place.is_awaited = True
+            if is_waiting:
+                self._awaited.put(place.owner, place)
+                self._let_in()
 
-    def close(self) -> None:
-        """Cancels what waits."""
-        for place in self._waiting:
-            place.entry.cancel()
+    def _queue_of(self, place: "Place") -> "FairQueue[Place]":
+        return self._awaited if place.is_awaited else self._background
 
-    def _has_room(self, place: "Place") -> bool:
-        share = 1.0 if place.is_awaited else _BACKGROUND_SHARE
-        has_room = self.taken < max(1, int(self._most * share))
-        # A cancelled one has not left yet.
-        return (
-            has_room
-            and not place.entry.done()
-            and self._taken[place.owner] < max(1, int(self._most_per_owner * share))
+    def _let_in(self) -> None:
+        self._take_from(self._awaited, self._most, self._most_per_owner)
+        self._take_from(
+            self._background,
+            max(1, int(self._most * _BACKGROUND_SHARE)),
+            max(1, int(self._most_per_owner * _BACKGROUND_SHARE)),
         )
+
+    def _take_from(self, queue: "FairQueue[Place]", most: int, most_per_owner: int) -> None:
+        while self.taken < most:
+            full = {owner for owner, taken in self._taken.items() if taken >= most_per_owner}
+            place = queue.take(full)
+            if place is None:
+                return
+            # A cancelled one has not left the queue yet.
+            if not place.entry.done():
+                self._taken[place.owner] += 1
+                place.entry.set_result(None)
 
 
 class Place:
-    """Is entered as a context: the work runs inside. entry: done once the work may begin."""
+    """Is entered as a context: the work runs inside."""
+
+    # Done once the work may begin.
+    entry: asyncio.Future[None]
 
     def __init__(self, slots: Slots, owner: str, *, is_awaited: bool) -> None:
         self.owner = owner
         self.is_awaited = is_awaited
-        self.entry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.round = 0
         self._slots = slots
 
     def hurry(self) -> None:
         """A client waits for the work from now on."""
-        self.is_awaited = True
-        self._slots.let_in()
+        self._slots.hurry(self)
 
     async def __aenter__(self) -> Self:
         await self._slots.enter(self)

@@ -7,17 +7,19 @@ nothing of what it runs. A function given to it must not touch what the event lo
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from gateway.bounds.background import Slots
 from gateway.core.errors import Overloaded
 
 P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 # The largest work of each thread. Most requests are below the first. The second is what fills a window of a
 # million tokens. Three threads hold up the event loop little more than one, because only one at a time
@@ -33,12 +35,72 @@ _TURN_SECONDS: Final = 0.05
 Steps = Generator[None, None, T]
 
 
-class _Lane(NamedTuple):
-    """A thread, and the turns of work that no smaller thread takes."""
+class FairQueue(Generic[H]):
+    """What waits for its turn: first come first served for each owner, and owners take turns.
 
-    max_bytes: float
-    slots: Slots
-    thread: ThreadPoolExecutor
+    No item may wait twice. owner: the id of a tenant.
+    """
+
+    def __init__(self) -> None:
+        # The owner whose turn is next comes first. Its items are in a dictionary, to drop any at once.
+        self._owners: OrderedDict[str, dict[H, None]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def count(self, owner: str) -> int:
+        return len(self._owners.get(owner, ()))
+
+    def put(self, owner: str, item: H) -> None:
+        self._owners.setdefault(owner, {})[item] = None
+        self._size += 1
+
+    def take(self, excluded: Collection[str] = ()) -> H | None:
+        """The next item of an owner that is not excluded. None if there is none."""
+        owner = next((owner for owner in self._owners if owner not in excluded), None)
+        if owner is None:
+            return None
+        item = next(iter(self._owners[owner]))
+        self._owners.move_to_end(owner)
+        self.drop(owner, item)
+        return item
+
+    def drop(self, owner: str, item: H) -> bool:
+        """Forgets an item. False if it does not wait here."""
+        items = self._owners.get(owner, {})
+        if item not in items:
+            return False
+        del items[item]
+        self._size -= 1
+        if not items:
+            del self._owners[owner]
+        return True
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Work:
+    """result: set on the event loop."""
+
+    call: Callable[[], Any]
+    result: asyncio.Future[Any]
+
+
+class _Lane:
+    """A thread, and the queue of work that no smaller thread takes."""
+
+    def __init__(self, number: int, max_bytes: float) -> None:
+        self.max_bytes = max_bytes
+        self.waiting: FairQueue[_Work] = FairQueue()
+        self.is_busy = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"lane-{number}")
+
+    def start(self, call: Callable[[], Any]) -> Future[Any]:
+        self.is_busy = True
+        return self._thread.submit(_call, call)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Lanes:
@@ -46,10 +108,7 @@ class Lanes:
 
     def __init__(self) -> None:
         # From the smallest work to the largest.
-        self._lanes = [
-            _Lane(size, Slots(1, 1), ThreadPoolExecutor(1, thread_name_prefix=f"lane-{number}"))
-            for number, size in enumerate(_SIZES_BYTES)
-        ]
+        self._lanes = [_Lane(number, size) for number, size in enumerate(_SIZES_BYTES)]
 
     async def run(
         self, owner: str, size_bytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -60,12 +119,20 @@ class Lanes:
         its result is dropped.
         owner: the id of the tenant whose work it is. size_bytes: of what the function works on.
         """
-        lane = next(lane for lane in self._lanes if size_bytes <= lane.max_bytes)
-        if len(lane.slots.list_waiting(owner)) >= _MAX_WAITING:
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = _Work(partial(function, *args, **kwargs), result)
+        queue = next(lane.waiting for lane in self._lanes if size_bytes <= lane.max_bytes)
+        if queue.count(owner) >= _MAX_WAITING:
             raise Overloaded("Too many large requests wait to be read; try again.")
-        async with lane.slots.place(owner, is_awaited=True):
-            call = partial(_call, partial(function, *args, **kwargs))
-            return await asyncio.get_running_loop().run_in_executor(lane.thread, call)
+        queue.put(owner, job)
+        self._start_waiting()
+        try:
+            return await result
+        finally:
+            queue.drop(owner, job)
+            # An exception holds this frame. If the frame held the exception, too, the body would stay in
+            # memory until the collector comes, which may take a thousand requests.
+            del result, job
 
     async def run_steps(self, owner: str, size_bytes: int, steps: Steps[T]) -> T:
         """The same for work that others' work may interrupt. A cancelled caller's work ends at a pause."""
@@ -76,11 +143,34 @@ class Lanes:
     def close(self) -> None:
         """Gives up what has not begun."""
         for lane in self._lanes:
-            lane.thread.shutdown(wait=False, cancel_futures=True)
-            lane.slots.close()
+            lane.close()
+            while (job := lane.waiting.take()) is not None:
+                job.result.cancel()
+
+    def _start_waiting(self) -> None:
+        """Gives each idle thread the largest work that it may take."""
+        for position, lane in enumerate(self._lanes):
+            if lane.is_busy:
+                continue
+            queues = [other.waiting for other in reversed(self._lanes[: position + 1])]
+            job = next(filter(None, (queue.take() for queue in queues)), None)
+            if job is not None:
+                running = asyncio.wrap_future(lane.start(job.call), loop=job.result.get_loop())
+                running.add_done_callback(partial(self._finish, lane, job.result))
+
+    def _finish(self, lane: _Lane, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
+        lane.is_busy = False
+        # A closed thread cancels what it had not begun.
+        error = done.exception() if not done.cancelled() else asyncio.CancelledError()
+        if not result.done():
+            if error is None:
+                result.set_result(done.result())
+            else:
+                result.set_exception(error)
+        self._start_waiting()
 
 
-def _call(call: Callable[[], T]) -> T:
+def _call(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - of any work
     """Its result. A future does not take a StopIteration, so its caller would wait forever."""
     try:
         return call()

@@ -306,6 +306,8 @@ class Compactions:
             return
         is_for_cost = is_due and not self._planner.is_past_soft(turn, total_tokens)
         reason = CompactionReason.COST if is_for_cost else CompactionReason.SOFT_THRESHOLD
+        if not is_for_cost:
+            self._end_due(turn)
         marker = self.save_marker(turn, reason)
         calls = turn.policy.summary.max_calls
         request = CompactionRequest(reason=reason, calls=calls, is_resumed=plan is None)
@@ -333,6 +335,12 @@ class Compactions:
         head = self._state.heads.find(turn.received.conversation, turn.scope)
         if head is not None:
             self._state.heads.save(head)
+
+    def _end_due(self, turn: Turn) -> None:
+        """One for cost has failed, if any began: its successor waits for its threshold."""
+        head = self._state.heads.find(turn.received.conversation, turn.scope)
+        if head is not None and head.ledger is not None and head.ledger.is_due:
+            head.ledger = replace(head.ledger, is_due=False)
 
     def _drop_marker(self, marker: Marker, task: "asyncio.Task[CompactionResult]") -> None:
         if not task.cancelled():
@@ -523,14 +531,14 @@ class Compactions:
     def _make_write(
         self, pivot: Pivot, base: Pivot | None, held: Lease
     ) -> Callable[[Lease], Coroutine[Any, Any, Pivot | Rejected | None]]:
-        """Nobody edits the base while its lease is held, and a digest has another lease than its summary."""
-        known = self._state.pivots.find(pivot.key)
-        digest = known if known is not None and known.is_digest else None
+        """Nobody edits the base while its lease is held; a digest in the summary's place has another."""
+        edits = self._state.edits
 
         async def write(lease: Lease) -> Pivot | Rejected | None:
-            for each in (base if lease is not held else None, digest):
-                if each is not None and await self._state.edits.has_changed(each):
-                    return EDITED
+            if base is not None and lease is not held and await edits.has_changed(base):
+                return EDITED
+            if await edits.has_text_of_a_person(pivot):
+                return EDITED
             return await self._state.pivots.save_leased(lease, pivot)
 
         return write

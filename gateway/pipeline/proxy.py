@@ -127,8 +127,7 @@ class Proxy:
         plan = await self.planning.plan(turn, budget, client)
         refusal = await self.sender.send(turn, plan, client, share)
         if refusal is not None:
-            await share.begin_work(len(turn.received.body.data))
-            await self.overflow_retry.run(turn, plan, refusal, budget, client)
+            await self.overflow_retry.run(turn, plan, refusal, budget, client, share)
 
     async def _forward_unknown(self, route: Route, body: ReceivedBody, client: Reply) -> None:
         """Relays a request without a turn.

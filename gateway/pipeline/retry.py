@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
+from gateway.bounds.memory import Share
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason
@@ -35,12 +36,24 @@ class OverflowRetry:
         self._reporter = reporter
 
     async def run(
-        self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Reply
+        self,
+        turn: Turn,
+        plan: Plan,
+        refusal: HeldResponse,
+        budget: WaitBudget,
+        client: Reply,
+        share: Share,
     ) -> None:
-        """plan: what was refused. budget: of the request, what its first plan has left of it."""
+        """plan: what was refused. budget: of the request, what its first plan has left of it. share: of the
+        memory; what planning needs is taken again for each retry. Raises RequestRefused if there is none.
+        """
         given_back, refused = refusal, plan
+        body_bytes = len(turn.received.body.data)
+        await share.begin_work(body_bytes)
         plan = await self._planning.with_counted_size(turn, plan, client)
         for attempt in range(_MAX_RETRIES):
+            if attempt:
+                await share.begin_work(body_bytes)
             overflow = refusal.overflow
             size = await self._measure(turn, plan)
             turn = await self._learner.learn_from_refusal(
@@ -55,7 +68,7 @@ class OverflowRetry:
             if not is_smaller:
                 break
             plan = smaller
-            held = await self._sender.send(turn, plan, client, probe="start")
+            held = await self._sender.send(turn, plan, client, share, probe="start")
             if held is None:
                 self._reporter.note_recovered()
                 return

@@ -54,7 +54,7 @@ class Sender:
         turn: Turn,
         plan: Plan,
         client: Reply,
-        share: Share | None = None,
+        share: Share,
         probe: ProbeMode | None = None,
     ) -> HeldResponse | None:
         """Relays the response, unless upstream calls the request too large: then returns it unsent.
@@ -70,9 +70,8 @@ class Sender:
         answered, name = client.answered, plan.name
         answered.plan, answered.received, answered.sent = name, plan.received, plan.sent
         call = await make_call(adds_usage=adds_usage)
-        if share is not None:
-            copy = call.body if isinstance(call.body, bytes) and call.body is not turn.raw_body else b""
-            share.end_work(turn.weight_bytes + len(copy))
+        copy = call.body if isinstance(call.body, bytes) and call.body is not turn.raw_body else b""
+        share.end_work(turn.weight_bytes + len(copy))
         exchange = Exchange(
             call=call,
             headers=self._make_headers(turn, plan, name),

@@ -100,7 +100,8 @@ class ReplaySession:
         summaries.cached = CachedPrompt(measured.sent, measured.use, is_whole=True)
         output = self._count_output(turn, request)
         client.usage = None if request.has_failed else measured.use.make_usage(measured.sent, output)
-        await self._proxy.sender.send(turn, plan, client)
+        with self._proxy.memory.open() as share:
+            await self._proxy.sender.send(turn, plan, client, share)
         await self._settle()
         after = self._take_made("after")
         run = _make_run(turn, plan, measured)

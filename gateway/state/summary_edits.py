@@ -48,14 +48,20 @@ class SummaryEdits:
             raise BeingReplaced("this summary is being changed, or replaced") from None
 
     async def has_changed(self, known: Pivot) -> bool:
-        """Whether a person has edited this summary, or the digest whose place it is to take; no if the store
-        does not say.
-        """
-        try:
-            stored = await self._pivots.load_again(known.owner, known.key)
-        except Unknown:
-            return False
+        """Whether a person has edited this summary; no if the store does not say."""
+        stored = await self._load(known)
         return stored is not None and stored.is_edited and stored.version != known.version
+
+    async def has_text_of_a_person(self, pivot: Pivot) -> bool:
+        """Whether a person has edited what stands in its place; no if the store does not say."""
+        stored = await self._load(pivot)
+        return stored is not None and stored.is_edited
+
+    async def _load(self, pivot: Pivot) -> Pivot | None:
+        try:
+            return await self._pivots.load_again(pivot.owner, pivot.key)
+        except Unknown:
+            return None
 
 
 class BeingReplaced(StoreError):

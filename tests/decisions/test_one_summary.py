@@ -93,7 +93,8 @@ async def test_when_the_leader_stops_another_process_takes_over_at_once() -> Non
         await group.one.parts.compactions.running.tasks.close()
         pivot = (await second).pivot
         assert pivot is not None and pivot.summary.startswith("By another.")
-        assert group.other.calls == 1
+        slots = group.other.parts.compactions.running.slots
+        assert (group.other.calls, slots.taken, slots.waiting) == (1, 0, 0)
 
 
 async def test_when_the_leader_dies_one_more_call_is_made() -> None:
@@ -308,3 +309,14 @@ async def test_a_compaction_that_began_on_the_old_text_is_thrown_away() -> None:
         assert parts.state.pivots.list_on_chain(RECEIVED.conversation) == [edited]
         newer = await summarize(parts, 9, edited)
         assert parts.state.pivots.list_on_chain(RECEIVED.conversation) == [edited, newer]
+
+
+async def test_a_summary_does_not_overwrite_a_digest_that_a_person_has_edited() -> None:
+    digest = make_pivot(RECEIVED.conversation, 9, is_digest=True)
+    async with processes() as group:
+        await group.one.parts.state.pivots.save_new(digest)
+        first = await group.one.start_calling()
+        edited = await edit(group.one.parts, digest, "A person knows better.")
+        group.one.parts.model.gate.set()
+        assert (await first).outcome is EDITED
+        assert group.one.find() == edited
