@@ -137,14 +137,15 @@ class Branches:
         received: with all its messages. purges: the newest deletion when the request was read; nothing is
         kept of one whose conversation was deleted since.
         """
-        conversation = received.conversation
+        conversation, tag = received.conversation, make_tag(received.owner)
+        if self._memory.was_purged(purges, tag, conversation_id):
+            return Branch(tag, conversation_id, conversation.key)
         branch = self._find_branch(conversation_id, conversation)
         if branch is None:
-            branch = Branch(make_tag(received.owner), conversation_id, conversation.key)
+            branch = Branch(tag, conversation_id, conversation.key)
         branch.received, branch.link = received, conversation.key
-        if not self._memory.was_purged(purges, branch.tag, branch.id):
-            self._move(branch, _list_places(branch))
-            self._hold(branch)
+        self._move(branch, _list_places(branch))
+        self._hold(branch)
         return branch
 
     def is_taken(self, conversation_id: str, conversation: Conversation) -> bool:
@@ -229,12 +230,23 @@ class Branches:
         for place in branch.places:
             if place not in places:
                 self._take_from(place, branch)
+        crowded_out: list[Branch] = []
         for place in places:
             found = self._places.get(place, ())
             if found[-1:] != (branch,):
                 others = [each for each in found if each is not branch]
                 self._places[place] = (*others[1 - _MOST_AT_PLACE :], branch)
+                if place == branch.id:
+                    crowded_out += others[: 1 - _MOST_AT_PLACE]
         branch.places = places
+        for old in crowded_out:
+            self._forget_old(old)
+
+    def _forget_old(self, branch: Branch) -> None:
+        """One with the id of many newer ones: a client that trims has a new branch with each request."""
+        self._bodies.pop(branch)
+        self._heads.pop(branch)
+        self._leave(branch)
 
     def _take_from(self, place: BranchPlace, branch: Branch) -> None:
         left = tuple([each for each in self._places.get(place, ()) if each is not branch])

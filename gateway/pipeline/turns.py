@@ -158,6 +158,8 @@ class TurnBuilder:
     async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
         if route.format is None:
             return None
+        # Whatever is deleted from here on, the request may hold already.
+        purges = self._state.memory.purges
         try:
             received, recorder = await self._reader.read(
                 route.tenant.id, route.format, data, route.upstream.name
@@ -179,7 +181,6 @@ class TurnBuilder:
             setting.policy.pruning.placeholder,
             await self._choose_patience(route, received, setting),
         )
-        purges = self._state.memory.purges
         return _Recognized(received, await self._search.find(subject), recorder, setting, purges)
 
     async def _choose_patience(self, route: Route, received: Received, setting: _Setting) -> float:

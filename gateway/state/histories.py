@@ -85,6 +85,9 @@ class Histories:
             self._branches[key] = (*self._branches.get(key, ()), branch)
         seen = self._chains.get(key)
         chain = conversation.key if seen is None or seen.chain == conversation.key else _SEVERAL
+        if chain == _SEVERAL != (seen.chain if seen is not None else None):
+            # After a restart it would look as if only one history had ended so.
+            self._ends.drop(owner, key)
         self._chains.put(key, _Ended(make_tag(owner), chain, branch), _CHAIN_WEIGHT_BYTES)
         newest = _LastRequest(owner, branch, key, conversation)
         for gone in self._newest.put(branch, newest, _weigh(conversation)):

@@ -1,5 +1,6 @@
 """Histories whose old results a client has cleared, and what a request is for."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -28,8 +29,8 @@ from tests.decisions.builders import JSON, conversations, converse, make_head, r
 _OWN = "(gone, ünlike others)"
 _PLACEHOLDERS = find_placeholders(_OWN)
 _CLEARED = PLACEHOLDERS[0]
-# Nothing but a complete proof counts.
-_SOURCE = HistorySource(b"source", is_named=False, is_proof=False)
+_SOURCE = HistorySource(b"source", is_named=False)
+_SHARED = _SOURCE._replace(is_proof=False)
 
 
 def record(conversation: Conversation) -> HistoryEnd:
@@ -98,6 +99,27 @@ def test_what_is_cleared_later_is_found_as_well_and_what_was_cleared_stays_so() 
         assert found is not None and found.key == converse([*_WHOLE, *_MORE]).key
         assert found.find_changed() == gone
     assert recognize(record(first), [*clear(_WHOLE, _RESULTS[0], text="other"), *_MORE]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_found"),
+    [
+        ("call_kV3mR8xQ2pLw9ZtY", True),
+        ("toolu_01A09q90qw90lq917835lq9", True),
+        ("D681PevKs", True),
+        ("1_0", False),
+        ("functions.read_file:12", False),
+        ("call_000000000012", False),
+    ],
+)
+def test_beside_other_processes_only_calls_with_ids_that_no_other_has_are_a_proof(
+    name: str, is_found: bool
+) -> None:
+    """Two histories that differ in one result are equal once it is cleared. One may be known elsewhere."""
+    whole: list[JSON] = json.loads(json.dumps(_WHOLE).replace("t:", f"{name}:"))
+    known = record(converse(whole[: len(_BEFORE)]))
+    found = recognize(known, clear(whole, _RESULTS[0]), source=_SHARED)
+    assert (found is not None) == is_found
 
 
 @pytest.mark.parametrize("text", ["other", f"{_CLEARED}.", "", "t:1 word"])

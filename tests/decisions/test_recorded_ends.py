@@ -29,7 +29,7 @@ _TRANSCRIPTS = SHARED / "data" / "transcripts"
 # A name of the session is the least that is wanted of a partial proof, and without a proof only the complete
 # one counts.
 _NAMED = HistorySource(b"source", is_named=True)
-_UNPROVEN = _NAMED._replace(is_named=False, is_proof=False)
+_UNNAMED = _NAMED._replace(is_named=False)
 _PLACEHOLDERS = find_placeholders("")
 _EDITS = ("An edited result.", f"{PLACEHOLDERS[0]} by hand", "")
 _PAIRS = 10_000
@@ -89,7 +89,7 @@ def test_cleared_results_are_found_and_edited_ones_are_not(keep: int, least: int
         cleared, gone = clear(whole, keep)
         if known is None or not gone:
             continue
-        continued = recognize(known, cleared, _UNPROVEN)
+        continued = recognize(known, cleared, _UNNAMED)
         assert continued is not None, file
         assert continued.chain[len(continued.chain) - (now - length) - 1].hex() == known.chain
         found += 1

@@ -210,13 +210,19 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     histories.record("t", "one", key, first)
     await histories.save(key, make_head(first))
     histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
-    histories.record("t", "other", key, other)
     trip = state.begin_trip("t")
     asked = histories.ask(trip, "t", [key])
     await trip.run()
-    assert asked.record is not None
+    assert asked.record is not None and not histories.check(asked.record).is_crowded
+    histories.record("t", "other", key, other)
     found = histories.find(key)
     assert found is not None and found.is_crowded and histories.check(asked.record).is_crowded
+    # After a restart nothing would be left of the other one.
+    later = make_state(store)
+    trip = later.begin_trip("t")
+    asked = later.histories.ask(trip, "t", [key])
+    await trip.run()
+    assert asked.record is None
 
 
 # Names

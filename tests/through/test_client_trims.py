@@ -1,5 +1,7 @@
 """Clients that drop or clear old messages themselves: few summaries, and no conversation gets another's."""
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -248,7 +250,28 @@ async def _play_apart(
 # Clients that put a text in place of old results: the summary stays in force, and is not made twice.
 
 _CLEARED = "[Old tool result content cleared]"
-_SESSION = make_session(40, 7, "one_user", 500)
+
+
+def with_drawn_ids(session: Session) -> Session:
+    """The same session with ids of calls as providers draw them, which no other conversation has."""
+
+    def renamed(message: Message) -> Message:
+        text = re.sub(
+            r"\bcall_\d+_\d+\b",
+            lambda found: f"call_{hashlib.sha256(found[0].encode()).hexdigest()[:16]}",
+            json.dumps(message),
+        )
+        changed: Message = json.loads(text)
+        return changed
+
+    turns = [
+        replace(turn, assistant=renamed(turn.assistant), followers=tuple(map(renamed, turn.followers)))
+        for turn in session.turns
+    ]
+    return replace(session, turns=tuple(turns))
+
+
+_SESSION = with_drawn_ids(make_session(40, 7, "one_user", 500))
 
 
 def with_results(session: Session, turns: int, text: str) -> Session:

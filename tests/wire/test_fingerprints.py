@@ -372,7 +372,7 @@ def test_fields_that_clients_add_to_a_part_do_not_matter() -> None:
 _CLEARED = find_placeholders("")
 
 
-_SOURCE = HistorySource(b"s", is_named=False, is_proof=False)
+_SOURCE = HistorySource(b"s", is_named=False)
 
 
 def fits(before: Sequence[JSON], now: Sequence[JSON]) -> bool:

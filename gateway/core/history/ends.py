@@ -15,8 +15,9 @@ match costs a summary; a wrong one corrupts a session.
 """
 
 import hashlib
+import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise, takewhile
@@ -64,6 +65,8 @@ _MAX_NOTE_BYTES: Final = 300
 _MAX_PREVIEW_BYTES: Final = 600
 # A clock in the opening changes its size by a few bytes.
 _MAX_OPENING_CHANGE_BYTES: Final = 64
+# A part of an id that no other call has: Mistral draws nine characters, others more.
+_DRAWN: Final = re.compile(r"(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{9}", re.ASCII | re.IGNORECASE)
 # A link in hex, and as much as is stored of a fingerprint.
 _LINK_CHARS: Final = 64
 _HEX_CHARS: Final = 24
@@ -81,7 +84,8 @@ class HistorySource(NamedTuple):
     # Whether the client names its session.
     is_named: bool
     # Whether no other process can know of another history that ended alike. Otherwise only a complete proof
-    # counts.
+    # counts, and only if the ids of all calls are such that no other history has them: two histories that
+    # differ in one result are equal once it is cleared.
     is_proof: bool = True
 
 
@@ -195,6 +199,8 @@ def continue_history(
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
     fingerprints = _split(known.fingerprints, _HEX_CHARS)
+    if not source.is_proof and not _has_own_ids(received.messages[:end]):
+        return None
     if _is_complete(known, fingerprints, received.messages[:end], placeholders):
         opening_end = received.opening_end
         return _make_trimmed(known, received, end, _Aligned(opening_end, range(end), opening_end))
@@ -203,6 +209,13 @@ def continue_history(
 
 
 # Complete
+
+
+def _has_own_ids(messages: Iterable[Message]) -> bool:
+    """Whether each result answers a call whose id a provider has drawn, as most do. Some count instead:
+    `call_1`, `functions.read:12`.
+    """
+    return all(_DRAWN.search(name) is not None for message in messages for name in message.results)
 
 
 def _is_complete(
