@@ -141,7 +141,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from gateway.command_line.export import run_export
+    from gateway.command_line.conversation_commands import run_export
 
     return run_export(options)
 

@@ -19,7 +19,6 @@ from gateway.activity.counting import (
 )
 from gateway.activity.entry import Entry
 from gateway.activity.increments import find_increment, merge
-from gateway.activity.prefix_changes import find_change, find_plan_change
 from gateway.activity.prices import FindPrice, find_no_price
 from gateway.activity.record import KEPT_SUMMARIES, ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
@@ -27,6 +26,7 @@ from gateway.activity.unshortened import Prior
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest, CompactionResult, SummaryKind
+from gateway.core.history.head import is_comparable
 from gateway.core.history.pivot import Pivot
 from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
@@ -70,7 +70,7 @@ class ActivityBook:
         entry = self._get(turn)
         if entry is None:
             entry = self._begin(turn, now)
-            change = self._compare_with_parent(entry, turn, plan)
+            change = self._compare_with_parent(turn, plan)
         else:
             change = find_change(entry, turn, plan)
         usage = trust_usage(usage)
@@ -230,7 +230,7 @@ class ActivityBook:
                 id=turn.conversation_id,
                 parent=turn.parent_id,
                 tenant=turn.tenant.display_name,
-                session=_shorten(turn.session),
+                session=turn.session[:_NAME_CHARS] if turn.session is not None else None,
                 purpose=turn.purpose,
                 model=turn.model[:_NAME_CHARS],
                 upstream=turn.upstream.name,
@@ -276,7 +276,7 @@ class ActivityBook:
         self.changed.add(conversation_id)
         self.unsaved.add(conversation_id)
 
-    def _compare_with_parent(self, entry: Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
+    def _compare_with_parent(self, turn: Turn, plan: Plan) -> PrefixChange | None:
         """Of the first request of a conversation: one that left another conversation changed the history."""
         parent = self._entries.peek(turn.parent_id) if turn.parent_id is not None else None
         if parent is None:
@@ -349,5 +349,34 @@ def _name_kind(pivot: Pivot) -> SummaryKind:
     return "digest" if pivot.is_digest else "summary"
 
 
-def _shorten(name: str | None) -> str | None:
-    return name[:_NAME_CHARS] if name is not None else None
+def find_change(entry: Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
+    """Why the array of a request is not that of the request before, of the same conversation, with something
+    added at its end.
+    """
+    return find_plan_change(entry, plan) or ("history" if _has_other_history(entry, turn) else None)
+
+
+def find_plan_change(entry: Entry, plan: Plan) -> PrefixChange | None:
+    pivot, before = plan.pivot, entry.activity.pivot
+    if pivot is not entry.pivot or entry.pivot is None:
+        if (pivot.key if pivot is not None else None) != (before.key if before is not None else None):
+            return "compaction"
+        if pivot is not None and entry.summary_hash not in (None, hash(pivot.summary)):
+            return "edit"
+    if (plan.batches or entry.activity.batches) and [batch.key for batch in plan.batches] != [
+        *entry.activity.batches
+    ]:
+        return "pruning"
+    return None
+
+
+def _has_other_history(entry: Entry, turn: Turn) -> bool:
+    """Whether the client changed what comes before its new messages: the tools, the model, the leading block,
+    or which messages it still sends.
+    """
+    if not entry.activity.scope:
+        return False
+    head = turn.head
+    return turn.scope != entry.activity.scope or (
+        head is not None and not is_comparable(head, turn.received.conversation)
+    )

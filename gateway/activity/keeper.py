@@ -62,7 +62,7 @@ class ActivityKeeper:
         # That made room in the book. The store keeps no more than the books do.
         self._dropped: list[Entry] = []
         book.on_dropped = self._note_dropped
-        book.on_deleted = self._delete
+        book.on_deleted = lambda entry: self._records.drop(entry.activity.owner, entry.activity.id)
 
     def start(self) -> None:
         """Restores what the store has, and then stores what changes, until it is closed."""
@@ -215,9 +215,6 @@ class ActivityKeeper:
     def _note_dropped(self, entry: Entry) -> None:
         if entry.is_stored:
             self._dropped.append(entry)
-
-    def _delete(self, entry: Entry) -> None:
-        self._records.drop(entry.activity.owner, entry.activity.id)
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:

@@ -1,7 +1,6 @@
 """The OpenAPI 3.1 document of the admin API, made of its operations and of the Structs that they answer."""
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -41,7 +40,8 @@ def render_document() -> bytes:
 
 def make_document() -> JSONObject:
     types = sorted(
-        {type_ for each in OPERATIONS for type_ in _list_types(each)}, key=lambda type_: type_.__name__
+        {type_ for each in OPERATIONS for type_ in (each.answer, each.body) if type_ is not None},
+        key=lambda type_: type_.__name__,
     )
     _, schemas = msgspec.json.schema_components([ProblemDetails, *types], ref_template=_REFERENCE)
     paths: dict[str, JSONObject] = {}
@@ -58,10 +58,6 @@ def make_document() -> JSONObject:
         # Without `admin.token` no token is needed.
         "security": [{"token": []}, {}],
     }
-
-
-def _list_types(operation: Operation) -> Iterable[type[msgspec.Struct]]:
-    return [each for each in (operation.answer, operation.body) if each is not None]
 
 
 def _describe(operation: Operation) -> JSONObject:

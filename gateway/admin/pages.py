@@ -4,46 +4,50 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
 
+from gateway import __version__
 from gateway.activity.book import ActivityBook
 from gateway.activity.record import ConversationActivity
-from gateway.activity.rows import Row, make_row, render_time
+from gateway.activity.rows import Row, make_row, render_second, render_time
 from gateway.activity.series import RequestPoint
 from gateway.admin.answers import (
     CompactionBegun,
     ConversationList,
     ConversationPage,
+    FoundPart,
     GatewayPage,
     Lines,
     RequestList,
     RequestRow,
+    SearchPage,
+    SummaryList,
     TotalsPage,
 )
-from gateway.admin.array_page import ArrayPage
+from gateway.admin.array_page import NOT_IN_MEMORY, ArrayPage
 from gateway.admin.conversation_list import choose_shown, make_page
-from gateway.admin.export_page import ExportPage
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.history_pages import HistoryPages, unknown_conversation
 from gateway.admin.openapi import show_document
-from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
+from gateway.admin.operations import NDJSON, CompactBody, ListQuery, PurgeBody, SearchQuery
 from gateway.admin.problems import AdminRefusal
-from gateway.admin.routing import Handlers, make_routes, read_body, read_query
-from gateway.admin.search_pages import SearchPages
+from gateway.admin.routing import PRIVATE, Handlers, make_routes, read_body, read_query
 from gateway.admin.session_pages import SessionPages
 from gateway.admin.summary_pages import SummaryPages
 from gateway.admin.text_sources import TextSources
-from gateway.admin.texts import TextAccess
+from gateway.admin.texts import TextAccess, log_view
 from gateway.admin.totals import make_totals
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.branches import Branches
 from gateway.core.history.head import Head
+from gateway.core.money import render_price
 from gateway.originals.archive import OriginalsArchive
-from gateway.originals.search import OriginalsSearch
+from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
 from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
@@ -229,3 +233,136 @@ def _describe_point(point: RequestPoint) -> RequestRow:
         hard=point.hard or None,
         change=point.change,
     )
+
+
+# Of all pieces of an answer together: a person reads on, unlike a model with its window.
+_MOST_TOKENS: Final = 20_000
+
+
+class SearchPages:
+    """Searches what is not sent any more: pieces of the originals of a conversation, the best first."""
+
+    def __init__(self, sources: TextSources, search: OriginalsSearch, metrics: Metrics) -> None:
+        self._sources = sources
+        self._search = search
+        self._metrics = metrics
+
+    async def search(self, request: web.Request) -> SearchPage:
+        """Also in a conversation that only the store knows. Raises AdminRefusal (400, 403, 404, 503)."""
+        identity = request.match_info["id"]
+        known = self._sources.activity.find(identity)
+        self._sources.texts.check(known)
+        tag = make_tag(known.owner) if known is not None else None
+        tag = tag or await self._sources.compaction_log.find_tag(identity)
+        if tag is None:
+            raise unknown_conversation()
+        query = read_query(request, SearchQuery)
+        scopes = [Scope(identity), *await self._find_inherited(known)]
+        try:
+            found = await self._search.search(tag, scopes, query.q, most=query.limit, max_tokens=_MOST_TOKENS)
+        except SearchFailed as error:
+            self._metrics.count_search("admin", "failed")
+            raise AdminRefusal(503, f"the originals could not be searched: {error}") from error
+        self._metrics.count_search("admin", "found" if found else "nothing")
+        if found:
+            log_view(request, identity, "search")
+        return SearchPage(id=identity, found=[_describe(piece) for piece in found])
+
+    async def _find_inherited(self, known: ConversationActivity | None) -> list[Scope]:
+        """A branch uses a summary that was made in another conversation: its messages are kept there."""
+        if known is None or known.pivot is None:
+            return []
+        pivot = await self._sources.pivots.load(known.owner, known.pivot.key)
+        if pivot is None or pivot.conversation in ("", known.id):
+            return []
+        return [Scope(pivot.conversation, before=pivot.covers)]
+
+
+def _describe(piece: FoundPiece) -> FoundPart:
+    return FoundPart(
+        conversation=piece.conversation,
+        position=piece.position,
+        role=piece.role,
+        tool=piece.tool,
+        path=piece.path,
+        start=piece.start,
+        end=piece.end,
+        when=render_second(piece.time_seconds),
+        text=piece.text,
+    )
+
+
+# Raised when a reader of this version would misunderstand the lines.
+VERSION: Final = 1
+_PIECE_BYTES: Final = 1 << 18
+_TYPE: Final = "gateway.export"
+# Outside of texts, which have none, a line break in JSON means as much as a space.
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+class ExportPage:
+    """One conversation as lines of JSON, for `refold replay`: its newest body, requests and summaries.
+
+    list_requests, list_summaries: answer those operations.
+    """
+
+    def __init__(
+        self,
+        sources: TextSources,
+        list_requests: Callable[[web.Request], Awaitable[RequestList]],
+        list_summaries: Callable[[web.Request], Awaitable[SummaryList]],
+    ) -> None:
+        self._sources = sources
+        self._list_requests = list_requests
+        self._list_summaries = list_summaries
+
+    async def export(self, request: web.Request) -> web.StreamResponse:
+        known = self._sources.find(request)
+        self._sources.texts.check(known)
+        if self._sources.branches.find_newest(known.id) is None:
+            raise AdminRefusal(409, NOT_IN_MEMORY)
+        requests, summaries = await self._list_requests(request), await self._list_summaries(request)
+        # Looked up last: while the rest was loaded, it may have had to make room.
+        newest = self._sources.branches.find_newest(known.id)
+        if newest is None:
+            raise AdminRefusal(409, NOT_IN_MEMORY)
+        log_view(request, known.id, "export")
+        received, limits = newest.turn.received, newest.turn.limits
+        price = self._sources.activity.find_price(newest.turn)
+        first = {
+            "type": _TYPE,
+            "version": VERSION,
+            "gateway": __version__,
+            "id": known.id,
+            "model": known.model,
+            "format": received.format.name,
+            "limits": {"context": limits.context, "input": limits.input, "output": limits.output},
+            "price": render_price(price) if price is not None else None,
+        }
+        lines: list[Sequence[bytes]] = [
+            (msgspec.json.encode(first),),
+            (b'{"type":"body","body":', received.body.data, b"}"),
+            *((_render("request", row),) for row in requests.requests),
+            *((_render("summary", row),) for row in summaries.summaries),
+        ]
+        response = web.StreamResponse(headers={**PRIVATE, "Content-Type": NDJSON})
+        # The client may have gone.
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            for piece in _list_pieces(lines):
+                await response.write(piece)
+            await response.write_eof()
+        return response
+
+
+def _list_pieces(lines: Sequence[Sequence[bytes]]) -> Iterator[bytes]:
+    """A body may have 64 MB: it is never copied as a whole, and no piece takes long."""
+    for parts in lines:
+        for part in parts:
+            for start in range(0, len(part), _PIECE_BYTES):
+                yield part[start : start + _PIECE_BYTES].translate(_ONE_LINE)
+        yield b"\n"
+
+
+def _render(kind: str, row: msgspec.Struct) -> bytes:
+    return msgspec.json.encode({"type": kind, **msgspec.structs.asdict(row)})

@@ -106,9 +106,11 @@ class Serving:
 
     def _make_proxy(self, process: Process) -> Proxy:
         settings, planner, learner, relay = self.settings, self._planner, self._learner, self._relay
-        reader, state, lanes, metrics = process.reader, process.state, process.lanes, process.metrics
+        state, lanes, metrics = process.state, process.lanes, process.metrics
         discovery = Discovery(self._limits, process.client, process.asking)
-        turns = TurnBuilder(Policies(settings), reader, self._limits, discovery, state, self.prices)
+        turns = TurnBuilder(
+            Policies(settings), process.responses, self._limits, discovery, state, self.prices
+        )
         sender = self._make_sender(process)
         recall = QuestionRecall(process.search, state.recalls, lanes, process.sizer, metrics)
         planning = PlanningStep(planner, self.compactions, self.manual, recall)

@@ -15,7 +15,6 @@ from gateway.bounds.background import BackgroundTasks, Slots
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
 from gateway.compaction.flow import Running
-from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.branches import Branches
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.hooks import Plugin, load_plugins
@@ -42,8 +41,7 @@ from gateway.state.named_turns import NamedTurns
 from gateway.state.single import LeaseTimes
 from gateway.store.interface import Store
 from gateway.store.keys import make_tag
-from gateway.store.stores import Stores, make_stores
-from gateway.store.timed import time_stores
+from gateway.store.stores import Stores, make_stores, time_stores
 from gateway.tenants.budget import SummaryBudget
 from gateway.tenants.ledger import Ledger
 from gateway.tenants.quota import QuotaGate
@@ -117,7 +115,7 @@ class Process:
         self.plugins: Sequence[Plugin] = load_plugins()
         self.ledger = Ledger(timed.state)
         self.gate = QuotaGate(self.ledger, self.metrics.count_limited_request)
-        self.summaries = SummaryBudget(self.ledger, self.metrics.count_unaffordable_summary)
+        self.summaries = SummaryBudget(self.ledger)
         self.purge = Purge(timed, self.search, self.sessions.drop_titles)
         self.named = NamedTurns(timed.state, timed.named, keep_seconds)
         self.mcp = McpLibrary()
@@ -129,12 +127,13 @@ class Process:
 
     def _make_readers(self, settings: Settings) -> None:
         """How bodies are read, counted and rewritten: with caches of what was seen before."""
-        cache, bounds = settings.cache, _make_body_bounds(settings)
+        cache, bounds = settings.cache, BodyBounds(messages=settings.bounds.messages)
         self.branches = Branches(self.state.memory, cache.bodies_bytes, cache.bodies, bounds)
         self.tokenizer = Tokenizer()
         self.sizer = Sizer(make_counters(self.tokenizer), _SIZES_BYTES, self.lanes, self.tokenizer)
-        stored = StoredResponses(self.branches, self.named, cache.named_bytes, settings.listen.max_body_bytes)
-        self.reader = BodyReader(self.branches, stored, self.lanes)
+        self.responses = StoredResponses(
+            self.branches, self.named, self.lanes, cache.named_bytes, settings.listen.max_body_bytes
+        )
         self.names = NameGuard(self.state.owned_names, self.lanes, bounds)
         self.rewriter = Rewriter(cache.facts_bytes)
 
@@ -160,7 +159,7 @@ class Process:
 
     def _forget_bodies(self) -> None:
         """Those of all tenants: they are read again when they come."""
-        self.reader.clear()
+        self.responses.clear()
         self.rewriter.clear()
 
 
@@ -190,7 +189,3 @@ def _make_tracer(settings: Traces) -> "Tracer | None":
     from gateway.traces import Tracer  # its libraries are an extra
 
     return Tracer(settings)
-
-
-def _make_body_bounds(settings: Settings) -> BodyBounds:
-    return BodyBounds(messages=settings.bounds.messages)

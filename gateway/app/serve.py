@@ -10,7 +10,7 @@ import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.app.reload import Reloader, SettingsWatcher
 from gateway.bounds.process import collect_garbage, tune_interpreter
@@ -29,10 +29,32 @@ from gateway.command_line.process_setup import (
     set_up_logging,
     set_up_process,
 )
-from gateway.command_line.terminal import Terminal
 from gateway.http.ports import bind_port, describe_bind_error
 from gateway.settings import Listen, Settings
 from gateway.store.address import find_folder
+
+_CONTROLLING: Final = "/dev/tty"
+
+
+class Terminal:
+    """That this process was started from, if any. To be made when it starts."""
+
+    def __init__(self) -> None:
+        self._was_there = _is_there()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was closed since. False for a process that never had one, such as a service."""
+        return self._was_there and not _is_there()
+
+
+def _is_there() -> bool:
+    try:
+        os.close(os.open(_CONTROLLING, os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
 
 log = logging.getLogger("gateway")
 

@@ -5,9 +5,11 @@ import fnmatch
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from rich.console import Console
 from rich.text import Text
 
 from gateway.activity.rows import Row
@@ -16,6 +18,7 @@ from gateway.admin.answers import (
     ConversationList,
     ConversationPage,
     Deletion,
+    FoundPart,
     RequestList,
     SearchPage,
     SummaryList,
@@ -30,7 +33,7 @@ from gateway.command_line.conversation_report import (
     show_conversation,
 )
 from gateway.command_line.conversation_table import make_table
-from gateway.command_line.found_pieces import show_found
+from gateway.command_line.figures import show_ago
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.tenant_commands import ask_person
 
@@ -186,3 +189,46 @@ _ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace, AskPerso
     "compact": _compact,
     "delete": _delete,
 }
+
+
+def show_found(console: Console, page: SearchPage) -> None:
+    """Each piece with the place it is from."""
+    if not page.found:
+        console.print(Text("nothing found in the messages that were summarized or pruned"), soft_wrap=True)
+    for number, part in enumerate(page.found):
+        console.print(Text(("\n" if number else "") + _describe(page, part), "bold"), soft_wrap=True)
+        console.print(Text("\n".join(map(make_printable, part.text.splitlines()))))
+
+
+def _describe(page: SearchPage, part: FoundPart) -> str:
+    elsewhere = f" of {part.conversation}" if part.conversation != page.id else ""
+    details = [make_printable(each) for each in (part.role, part.tool, part.path) if each]
+    return (
+        f"message {part.position}{elsewhere}: {', '.join(details)}; "
+        f"characters {part.start:,} to {part.end:,}; taken out {show_ago(part.when)} ago"
+    )
+
+
+def run_export(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> int:
+    """`refold export`. The exit status. Raises OSError for a file that cannot be written; it never replaces
+    one.
+    """
+    settings = load_chosen_settings(options, env)
+    try:
+        with AdminClient(settings) as client:
+            lines = client.read(f"/conversations/{find_id(client, options.id)}/export")
+    except AdminError as error:
+        make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
+        return 1
+    if options.output is None:
+        sys.stdout.write(lines.decode("utf-8", "replace"))
+    else:
+        _write_new(Path(options.output), lines)
+    return 0
+
+
+def _write_new(path: Path, lines: bytes) -> None:
+    """Readable by its owner only: it holds what a conversation says."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(lines)

@@ -16,9 +16,9 @@ from typing import Any, Final
 from gateway.activity.prices import PriceList, load_price_table, make_price_list
 from gateway.bounds.background import BackgroundTasks
 from gateway.command_line.json_reports import list_rules
-from gateway.command_line.model_money import describe_economy, describe_price, list_price
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
+from gateway.core.money import Price, render_price
 from gateway.core.policy import Policy
 from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ModelLists, ModelTable, ServedModel
@@ -305,3 +305,45 @@ def _count_families(table: ModelTable) -> Iterator[str]:
         windows = families[family]
         yield f"  {family:12}{count:6,}   windows of {min(windows):,} to {max(windows):,}"
     yield f"  {'others':12}{counted.total() - sum(count for _, count in shown):6,}"
+
+
+_UNKNOWN_PRICE: Final = "unknown, so no money is counted; `price` in a rule of `models` names it"
+
+
+def describe_price(settings: Settings, prices: PriceList, model: str, upstream: str) -> Iterator[str]:
+    price = prices.find(model, upstream)
+    yield f"  price    {_UNKNOWN_PRICE if price is None else _show(price)}"
+    if price is not None:
+        yield f"           for a million tokens, from {_find_source(settings, price, model, upstream)}"
+
+
+def list_price(price: Price | None) -> dict[str, Any] | None:
+    """By the names that a rule of the settings gives them, with the name of the rule."""
+    return {**render_price(price), "name": price.name} if price is not None else None
+
+
+def describe_economy(policy: Policy, price: Price | None) -> Iterator[str]:
+    """Nothing where sizes alone decide: by the policy, or because the model costs nothing."""
+    if not policy.economy or (price is not None and not price.input):
+        return
+    cost = "as much as" if policy.economy == 1 else f"{policy.economy:g} times"
+    yield f"    early  below soft, as soon as old messages have cost {cost} a compaction"
+
+
+def _show(price: Price) -> str:
+    parts = (
+        ("in", price.input),
+        ("cached", price.cached_input),
+        ("written to the cache", price.cache_write),
+        ("out", price.output),
+    )
+    return ", ".join(f"${usd:g} {name}" for name, usd in parts if usd is not None)
+
+
+def _find_source(settings: Settings, price: Price, model: str, upstream: str) -> str:
+    fitting = (
+        f"{origin}, the rule with match {rule.match!r}"
+        for origin, rule in zip(settings.model_origins, settings.models, strict=True)
+        if rule.price is not None and rule.applies_to(model, upstream)
+    )
+    return next(fitting, f"the bundled table, as {price.name}")

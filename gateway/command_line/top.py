@@ -6,12 +6,16 @@ the rows that have changed.
 
 import argparse
 import os
+import select
 import sys
+import termios
 import threading
 import time
+import tty
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -27,10 +31,48 @@ from gateway.command_line.console import make_console, render_json
 from gateway.command_line.conversation_table import make_table
 from gateway.command_line.economics_lines import describe_cache, describe_saved
 from gateway.command_line.figures import show_tokens, show_usd
-from gateway.command_line.keyboard import Keyboard
 from gateway.command_line.options import load_chosen_settings
 from gateway.core.money import sum_usd
 from gateway.settings import Settings
+
+
+class Keyboard:
+    """`with Keyboard() as keyboard:`. Without a terminal it only waits."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        """descriptor: of the terminal; None: standard input, if it is one."""
+        self._descriptor = _find_terminal() if descriptor is None else descriptor
+        self._before: list[int | list[bytes | int]] | None = None
+
+    def __enter__(self) -> Self:
+        if self._descriptor is not None:
+            self._before = termios.tcgetattr(self._descriptor)
+            # Ctrl-C stays a signal.
+            tty.setcbreak(self._descriptor)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is not None and self._before is not None:
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+    def wait(self, seconds: float) -> str:
+        """The next key, or "" if none was pressed within the time."""
+        watched = [] if self._descriptor is None else [self._descriptor]
+        ready, _, _ = select.select(watched, [], [], seconds)
+        if not ready or self._descriptor is None:
+            return ""
+        pressed = os.read(self._descriptor, 16)
+        if not pressed:
+            # The terminal was closed; it would be ready for ever.
+            self._descriptor = None
+        return pressed.decode("utf-8", "replace")
+
+
+def _find_terminal() -> int | None:
+    return sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+
 
 _EVENT: Final = "activity"
 _LIMIT: Final = 500

@@ -117,10 +117,6 @@ class SummaryClient:
         """Whether the next call would not be made, as far as this process knows."""
         return self._budget.is_spent(tenant)
 
-    def note_missing(self, tenant: Tenant) -> None:
-        """A summary was not made because of the budget."""
-        self._budget.note_missing(tenant)
-
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None:
         """None if the budget has no room for the call.
 

@@ -6,7 +6,7 @@ the next request starts another one. See `state.summary_edits`.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -90,7 +90,7 @@ class SummaryEditor:
         """wanted: the new text, or the version that has it. Holds the lease on the pivot."""
         situation = await self._planner.gather(turn, may_compact=False)
         try:
-            async with self._state.edits.hold(turn.owner, [key]) as leases:
+            async with self._state.edits.hold(turn.owner, key) as lease:
                 pivot = await self._find_in_use(turn, key, based_on)
                 if isinstance(pivot, EditRefused):
                     return pivot
@@ -99,7 +99,7 @@ class SummaryEditor:
                     return text
                 measured = await self._measure(turn, situation, pivot, text)
                 flaw = _find_flaw(situation, pivot, text, measured) if text is wanted else None
-                return flaw or await self._save(turn, leases, pivot, text, measured)
+                return flaw or await self._save(turn, lease, pivot, text, measured)
         except BeingReplaced:
             return _BUSY
 
@@ -123,18 +123,12 @@ class SummaryEditor:
         after = await self._sizer.count(turn.owner, text, estimator)
         return _Measured(before, after, situation.calibrated.ratio)
 
-    async def _save(
-        self, turn: Turn, leases: Mapping[str, Lease], pivot: Pivot, text: str, measured: _Measured
-    ) -> Pivot:
+    async def _save(self, turn: Turn, lease: Lease, pivot: Pivot, text: str, measured: _Measured) -> Pivot:
         edited = edit_pivot(pivot, text, measured.added, int(measured.added * measured.ratio), self._clock())
-        await self._store(leases[pivot.key], edited)
-        self._reporter.note_edit(turn, pivot, edited)
-        return edited
-
-    async def _store(self, lease: Lease, edited: Pivot) -> None:
-        """Raises StoreError."""
         if not await self._state.pivots.save_edited(lease, edited):
             raise BeingReplaced("another process is changing this summary")
+        self._reporter.note_edit(turn, pivot, edited)
+        return edited
 
 
 def _find_version(pivot: Pivot, version: int) -> str | EditRefused:

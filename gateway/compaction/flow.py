@@ -486,7 +486,7 @@ class Compactions:
         if self._has_summary(job):
             return True
         if self._find_pause(turn) is OVER_BUDGET:
-            self._summarizer.note_missing(turn)
+            self._reporter.note_unaffordable_summary(turn)
         digest = await self._pivots.make_digest(turn, situation, cut)
         # Look again: a summary may have arrived meanwhile. From here to the write nothing is awaited.
         if self._has_summary(job):

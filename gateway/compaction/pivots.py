@@ -170,7 +170,6 @@ class PivotMaker:
             resume=prompts.resume,
             tokens=_INSERTED_TOKENS
             + sum([await self._sizer.count(turn.owner, part, turn.policy.estimator) for part in inserted]),
-            opening_chars=None,
             opening_tokens=sum(size.tokens for size in situation.sizes.messages[:opening_end]),
             saved_tokens=max(0, cut.replaced_tokens - framed.tokens - recalled.tokens)
             + (cut.base.saved_tokens if cut.base else 0),

@@ -106,10 +106,6 @@ class Summarizer:
         """Whether this tenant may have no summary now, as far as this process knows."""
         return self._client.is_over_budget(turn.tenant)
 
-    def note_missing(self, turn: Turn) -> None:
-        """A summary was not made because of the tenant's budget."""
-        self._client.note_missing(turn.tenant)
-
     async def summarize(
         self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest, pre_tokens: int
     ) -> CompactionResult:

@@ -34,6 +34,8 @@ _NEWEST_MESSAGES: Final = 32
 # A place, a chain link, and the facts of a message; a call or a result beside its texts.
 _MESSAGE_WEIGHT_BYTES: Final = 520
 _CALL_WEIGHT_BYTES: Final = 90
+# What proves a cleared result, beside its digests.
+_SPLIT_WEIGHT_BYTES: Final = 33
 # Less new material is read at once: a way through a thread takes longer, as long as it holds no more values
 # than these.
 _INLINE_BYTES: Final = 64 * 1024
@@ -234,4 +236,6 @@ def _weigh(messages: Sequence[Message]) -> int:
             weight += _CALL_WEIGHT_BYTES + weigh_texts(call.id, call.tool)
         for result in message.results:
             weight += _CALL_WEIGHT_BYTES + weigh_texts(result)
+        if message.split:
+            weight += _SPLIT_WEIGHT_BYTES + len(message.split)
     return weight

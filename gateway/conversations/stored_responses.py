@@ -19,6 +19,7 @@ from gateway.conversations.reading import Received
 from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.named_turns import NamedTurn, NamedTurns
+from gateway.wire.format import Format
 from gateway.wire.reading import ResponseDocument
 from gateway.wire.references import NamedHistory, ResponseCollector, StoredHistory
 from gateway.wire.sse import SseEvent
@@ -69,10 +70,13 @@ class _Link(msgspec.Struct, frozen=True):
 
 
 class StoredResponses:
-    def __init__(self, branches: Branches, named: NamedTurns, max_bytes: int, max_body_bytes: int) -> None:
+    def __init__(
+        self, branches: Branches, named: NamedTurns, lanes: Lanes, max_bytes: int, max_body_bytes: int
+    ) -> None:
         """max_bytes: of memory. max_body_bytes: of a request with everything written out that it names."""
-        self._branches = branches
+        self.branches = branches
         self._named = named
+        self.lanes = lanes
         self._max_body_bytes = max_body_bytes
         part = max_bytes // _PARTS
         self._responses: Lru[_Name, _Link] = Lru(part)
@@ -84,8 +88,22 @@ class StoredResponses:
         for cache in (self._responses, self._large_responses, self._items):
             cache.clear()
 
+    async def read(
+        self, owner: str, wire_format: Format, data: bytes, upstream: str
+    ) -> "tuple[Received, ResponseRecorder | None]":
+        """A body as a request, with everything written out that it names. Much new material is read in a
+        thread. Only some formats let a request name earlier responses instead of repeating them.
+
+        Also returns the recorder for the response; None if no later request may name it. Raises Unreadable,
+        and BeyondBounds for a body that holds more than is read.
+        """
+        received = await self.branches.read_in(self.lanes, owner, wire_format, data)
+        if wire_format.stored_history is None:
+            return received, None
+        return await self.write_out(received, wire_format.stored_history, upstream)
+
     async def write_out(
-        self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
+        self, received: Received, history: StoredHistory, upstream: str
     ) -> "tuple[Received, ResponseRecorder | None]":
         """The request with its names replaced by what they name; as it came if one is unknown.
 
@@ -95,16 +113,18 @@ class StoredResponses:
         data = received.body.data
         turn, found = NamedTurn(None, data), _Found(history=history, room_bytes=0)
         if _names_something(received, history):
-            named = await self._find(received, history, upstream, lanes)
+            named = await self._find(received, history, upstream)
             if named is None:
                 return received, None
             found = named
             size_bytes = len(data) + found.work_bytes + _LARGE_BYTES * data.count(_REFERENCE)
-            expanded = await _run(lanes, received.owner, size_bytes, partial(history.expand, data, found))
+            expanded = await _run(
+                self.lanes, received.owner, size_bytes, partial(history.expand, data, found)
+            )
             if expanded is None:
                 return received, None
             await self._note_uses(found)
-            received = await self._branches.read_in(lanes, received.owner, received.format, expanded.data)
+            received = await self.branches.read_in(self.lanes, received.owner, received.format, expanded.data)
             received = msgspec.structs.replace(received, held=found.held)
             turn = NamedTurn(expanded.previous, expanded.own, earlier=found.earlier)
         if not received.body.envelope.is_kept:
@@ -121,12 +141,10 @@ class StoredResponses:
             saves_items=begins or bool(found.items),
         )
 
-    async def _find(
-        self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
-    ) -> "_Found | None":
+    async def _find(self, received: Received, history: StoredHistory, upstream: str) -> "_Found | None":
         """Everything that a request names; None if something of it is unknown."""
         data, owner = received.body.data, received.owner
-        used = await _run(lanes, owner, len(data), partial(history.find_names, data))
+        used = await _run(self.lanes, owner, len(data), partial(history.find_names, data))
         if used is None:
             return None
         room_bytes = self._max_body_bytes - len(data)
@@ -179,16 +197,15 @@ class StoredResponses:
         if turn is None:
             return None
         earlier = [_Name(name.owner, name.upstream, each) for each in turn.earlier]
-        unknown = [each.name for each in earlier if not self._has_response(each)]
+        unknown = [
+            each.name for each in earlier if each not in self._responses and each not in self._large_responses
+        ]
         found = await self._named.load_all(name.owner, name.upstream, unknown) if unknown else {}
         for each, before in found.items():
             self._hold(_Name(name.owner, name.upstream, each), _Link(before))
         link = _Link(turn)
         self._hold(name, link)
         return link
-
-    def _has_response(self, name: _Name) -> bool:
-        return name in self._responses or name in self._large_responses
 
     async def _load_items(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
         """From memory or from the store."""

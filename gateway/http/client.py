@@ -6,12 +6,17 @@ each call, so a reload never touches it.
 """
 
 import asyncio
+import os
 import select
+import ssl
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NoReturn
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment
+from urllib.request import proxy_bypass_environment as proxy_bypass  # type: ignore[attr-defined]
 from weakref import WeakSet
 
 import aiohttp
@@ -36,8 +41,60 @@ from gateway.http.failures import (
     list_causes,
     make_loop_error,
 )
-from gateway.http.outbound import Proxies, choose_tls
-from gateway.settings import UpstreamSettings
+from gateway.settings import UpstreamSettings, is_loopback, load_tls
+
+_OFF: Final = "off"
+_SCHEME_END: Final = "://"
+
+
+class Proxies:
+    """Those of the environment, as it was when this was made, for upstreams whose settings name none.
+
+    The library is never told to read the environment itself: it would read `.netrc`, too, and add credentials
+    from there.
+    """
+
+    def __init__(self) -> None:
+        self._named = getproxies_environment()
+        # By base URL and `proxy` of the settings.
+        self._found: dict[tuple[str, str | None], str | None] = {}
+
+    def choose(self, upstream: UpstreamSettings | None) -> str | None:
+        """A URL, perhaps with user and password. None for an upstream that is reached directly, and where
+        there is no upstream. An address of this machine is reached directly, unless its settings say other.
+        """
+        if upstream is None:
+            return None
+        key = (upstream.base_url, upstream.proxy)
+        if key not in self._found:
+            self._found[key] = self._find(*key)
+        return self._found[key]
+
+    def _find(self, base_url: str, proxy: str | None) -> str | None:
+        if proxy is not None:
+            return None if proxy == _OFF else proxy
+        parts = urlsplit(base_url)
+        named = self._named.get(parts.scheme)
+        if not named or is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc, self._named):
+            return None
+        return named if _SCHEME_END in named else f"http://{named}"
+
+
+def choose_tls(upstream: UpstreamSettings | None) -> ssl.SSLContext | bool:
+    """True: the system's authorities, or those of SSL_CERT_FILE. Raises OSError for an invalid file."""
+    if upstream is None or not (upstream.ca_file or upstream.client_cert):
+        return True
+    paths = (upstream.ca_file, upstream.client_cert)
+    # A renewed certificate is read again.
+    changed = tuple(os.stat(path).st_mtime_ns for path in paths if path is not None)
+    return _load_tls(paths, changed)
+
+
+@lru_cache(64)
+def _load_tls(paths: tuple[str | None, str | None], changed: tuple[int, ...]) -> ssl.SSLContext:
+    """changed: when the files were changed last."""
+    return load_tls(*paths)
+
 
 # uvicorn closes idle connections after 5 s; a POST sent on one at that moment would fail for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0

@@ -73,7 +73,11 @@ def describe_failure(error: BaseException, url: str) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy on the way to {origin} refused the connection (status {error.status})"
     if isinstance(error, _NOT_CONNECTED):
-        to = f"the proxy on the way to {origin}" if _is_of_proxy(error) else origin
+        to = (
+            f"the proxy on the way to {origin}"
+            if isinstance(error, aiohttp.ClientProxyConnectionError)
+            else origin
+        )
         return f"could not connect to {to}: {_explain(causes)}"
     if isinstance(error, BrokenResponse):
         return f"{origin} {error}"
@@ -99,10 +103,6 @@ def find_origin(url: str) -> str:
     """Scheme, host and port of a URL, for messages. User, password, path and query are left out."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _is_of_proxy(error: BaseException) -> bool:
-    return isinstance(error, aiohttp.ClientProxyConnectionError)
 
 
 def _is_reset(error: BaseException) -> bool:

@@ -142,7 +142,7 @@ def make_url(upstream: UpstreamSettings, path: str) -> URL:
     if not path.startswith("/") or _has_dot_segments(path) or _DROPPED.search(path):
         raise RequestRefused(400, "The request path is not valid.")
     if not path.isascii() or "#" in path:
-        path = _QUOTED.sub(_quote, path)
+        path = _QUOTED.sub(lambda found: quote(found[0].encode("utf-8", "surrogateescape")), path)
     if upstream.query:
         path = _with_query(path, upstream.query)
     return URL(upstream.base_url + without_version(path), encoded=True)
@@ -156,10 +156,6 @@ def _with_query(path: str, query: Mapping[str, SecretStr]) -> str:
     ]
     own = [f"{quote_plus(name)}={quote_plus(value.get_secret_value())}" for name, value in query.items()]
     return f"{path}?{'&'.join([*kept, *own])}"
-
-
-def _quote(found: re.Match[str]) -> str:
-    return quote(found[0].encode("utf-8", "surrogateescape"))
 
 
 def _has_dot_segments(path: str) -> bool:

@@ -150,7 +150,7 @@ class OriginalsArchive:
         """The messages that a durable pivot replaces. The first time in a conversation these are all that it
         covers, because a fork, or a process after a restart, builds on earlier compactions.
         """
-        first = 0 if pivot.opening_chars is not None else pivot.opening_end
+        first = pivot.opening_end
         kept = self._kept.get(turn.conversation_id)
         is_known = kept is not None and kept.first <= first
         if kept is not None and is_known and is_on_chain(turn.received.conversation, kept.key, kept.covers):

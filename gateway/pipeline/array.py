@@ -13,8 +13,6 @@ from gateway.conversations.branches import NewestRequest
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.errors import Overloaded
-from gateway.core.history.pivot import Mark
-from gateway.core.history.view import shown_tokens
 from gateway.planning.planner import Planner
 from gateway.planning.rewrite import CallMaker
 from gateway.wire.arrays import Arrays, ArrayTokens, ArrayWindow, CountedArrays, SentMessage
@@ -71,12 +69,7 @@ def _count(arrays: Arrays, situation: Situation, plan: Plan) -> ArrayTokens:
 def _count_sent(row: SentMessage, situation: Situation, plan: Plan) -> int:
     if row.position is None:
         return _guess(row.raw)
-    calibrated, pivot = situation.calibrated, plan.pivot
-    is_cut = pivot is not None and row.position < pivot.opening_end and row.position not in plan.view.marks
-    if is_cut and pivot is not None and pivot.opening_chars is not None:
-        size = situation.sizes.messages[row.position]
-        return int(shown_tokens(size, Mark(row.position, pivot.opening_chars)) * calibrated.ratio)
-    return int(calibrated.shown(plan.view, row.position, row.position + 1))
+    return int(situation.calibrated.shown(plan.view, row.position, row.position + 1))
 
 
 def _guess(raw: bytes) -> int:

@@ -7,11 +7,10 @@ from typing import Final
 import msgspec
 
 from gateway.activity.prices import PriceList
-from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.branches import Branch
 from gateway.conversations.history_search import HistorySearch, KnownHistory, Subject
 from gateway.conversations.reading import Received
-from gateway.conversations.stored_responses import ResponseRecorder
+from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import may_be_command, parse_compact
@@ -97,15 +96,15 @@ class TurnBuilder:
     def __init__(
         self,
         policies: Policies,
-        reader: BodyReader,
+        responses: StoredResponses,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
         prices: PriceList,
     ) -> None:
         self._policies = policies
-        self._reader = reader
-        self._branches = reader.branches
+        self._responses = responses
+        self._branches = responses.branches
         self._limits = limits
         self._discovery = discovery
         self._state = state
@@ -146,11 +145,11 @@ class TurnBuilder:
         history = route.format.stored_history if route.format is not None else None
         if route.format is None or history is None or not history.is_replayed:
             return None
-        used = await self._reader.lanes.run(route.tenant.id, len(data), history.find_names, data)
+        used = await self._responses.lanes.run(route.tenant.id, len(data), history.find_names, data)
         if used is None or used.previous is None:
             return None
         try:
-            received, _ = await self._reader.read(route.tenant.id, route.format, data, route.upstream.name)
+            received, _ = await self._responses.read(route.tenant.id, route.format, data, route.upstream.name)
         except Unreadable:
             return None
         return history if self._choose_setting(route, received).policy.compaction.auto else None
@@ -161,7 +160,7 @@ class TurnBuilder:
         # Whatever is deleted from here on, the request may hold already.
         purges = self._state.memory.purges
         try:
-            received, recorder = await self._reader.read(
+            received, recorder = await self._responses.read(
                 route.tenant.id, route.format, data, route.upstream.name
             )
         except BeyondBounds:

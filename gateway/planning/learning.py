@@ -109,7 +109,7 @@ class Learner:
             # Too uncertain to act on, and too unusual to learn from.
             return None
         end = len(conversation.messages)
-        raw = measure(plan.view, conversation, sizes.messages, sizes.environment, end)
+        raw = measure(plan.view, sizes.messages, sizes.environment, end)
         self._calibrations.save(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
         return None
 

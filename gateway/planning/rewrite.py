@@ -66,8 +66,7 @@ class Rewriter:
         placeholders = _find_placeholders(plan)
 
         def render(position: int) -> bytes:
-            mark = view.marks.get(position) or _find_opening_mark(view, position)
-            return self._render_message(turn, mark, placeholders.get(position, ""))
+            return self._render_message(turn, view.marks[position], placeholders[position])
 
         source = ArraySource(
             body=turn.received.body,
@@ -94,20 +93,11 @@ class Rewriter:
 
     def _render_shortened(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
         """The messages that are sent shortened, by position."""
-        pivot = view.pivot
-        if not view.marks and (pivot is None or pivot.opening_chars is None):
-            return {}
         placeholders = _find_placeholders(plan)
-        rendered = {
+        return {
             position: self._render_message(turn, mark, placeholders[position])
             for position, mark in view.marks.items()
         }
-        if pivot is not None and pivot.opening_chars is not None:
-            # A pivot of an earlier version. A mark is newer: the opening was refused behind it.
-            for position in range(pivot.opening_end):
-                if position not in rendered:
-                    rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
-        return rendered
 
     def _render_pivot(self, wire_format: Format, pivot: Pivot, next_role: str) -> bytes:
         key = (pivot.key, pivot.created_seconds, pivot.version, next_role, pivot.question)
@@ -189,18 +179,10 @@ def _find_placeholders(plan: Plan) -> dict[int, str]:
     return {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
 
 
-def _find_opening_mark(view: View, position: int) -> Mark:
-    return Mark(position, view.pivot.opening_chars if view.pivot is not None else None)
-
-
 def _weigh(turn: Turn, plan: Plan) -> int:
     """What is rendered at most; shortened messages of earlier requests are usually kept."""
-    if plan.pivot is None and not plan.batches:
-        return 0
     messages = turn.received.conversation.messages
     positions = [mark.position for batch in plan.batches for mark in batch.marks]
-    if plan.pivot is not None and plan.pivot.opening_chars is not None:
-        positions += range(plan.pivot.opening_end)
     return sum(messages[position].size_bytes + _LEAST_BYTES for position in positions)
 
 

@@ -226,8 +226,6 @@ def count_shared(before: Sent, now: Sent, common: int) -> int:
         start = min(common, new.opening_end)
     else:
         return now.sized.measure(now.view, _find_first_difference(before.view, now.view, common))
-    if any(pivot.opening_chars is not None for pivot in pivots):
-        start = 0
     start = _find_first_difference(before.view, now.view, start)
     return now.sized.environment + measure_range(now.view, now.sized.messages, 0, start)
 

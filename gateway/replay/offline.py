@@ -98,9 +98,6 @@ class OfflineSummaries(SummaryClient):
     def is_over_budget(self, tenant: Tenant) -> bool:
         return False
 
-    def note_missing(self, tenant: Tenant) -> None:
-        """There is no budget."""
-
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply:
         tokens = choose_summary_tokens(fitted.call.request.cap)
         usage = self._count_riding(fitted, tokens) if fitted.is_riding else Usage(fitted.raw_tokens, tokens)

@@ -133,6 +133,10 @@ class Reporter:
         money = self._activity.note_summary_calls(turn, result)
         self._metrics.money.note_summary(turn.tenant.label, money)
 
+    def note_unaffordable_summary(self, turn: Turn) -> None:
+        """It was not made because of the tenant's budget."""
+        self._metrics.count_unaffordable_summary(turn.tenant.display_name)
+
     def note_edit(self, turn: Turn, before: Pivot, edited: Pivot) -> None:
         """A person has edited a summary, or restored an earlier version. Ids and sizes, and no text."""
         _compactor.info(

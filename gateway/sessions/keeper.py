@@ -17,32 +17,129 @@ from gateway.bounds.background import WorkQueue
 from gateway.bounds.lanes import Lanes, take_all_steps
 from gateway.conversations.turn import Turn
 from gateway.core.errors import RequestRefused
-from gateway.core.history.pivot import Pivot
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.pivot import Pivot, is_on_chain
 from gateway.core.session.reader import SessionReader
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.sessions.diffs import DiffStore
-from gateway.sessions.following import (
-    DAY_SECONDS,
-    FollowedSession,
-    choose_seconds,
-    continues,
-    has_read,
-    may_keep,
-    says_more,
-    with_place,
-)
 from gateway.sessions.reading import ReadMessages, Unread, count_bytes, has_calls, read_messages
 from gateway.sessions.record import (
+    KIND,
     StoredSession,
+    TitleOnly,
     TitleSource,
     make_work,
     with_title,
 )
-from gateway.sessions.stored import SessionRecords
 from gateway.sessions.title_calls import TitleCalls, TitleReply, read_title, watch_title_call
 from gateway.sessions.titles import find_summary_title, list_proofs
-from gateway.store.interface import Store, StoreError
+from gateway.state.records import K, Kind, Records
+from gateway.store.interface import LATEST, Found, Key, ListedRecord, Lookup, Store, StoreError
 from gateway.store.keys import make_tag
+
+DAY_SECONDS: Final = 86_400
+_READING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 3_000
+_LISTED_WEIGHT_BYTES: Final = 250
+# Links by which a request is known that is sent once more, and how much of each is kept.
+_KNOWN_ENDS: Final = 32
+_END_DIGITS: Final = 16
+
+
+class FollowedSession:
+    """What this process has read of a conversation."""
+
+    __slots__ = ("keep_seconds", "reader", "session", "stored", "tries", "work")
+
+    def __init__(self, session: StoredSession, reader: SessionReader) -> None:
+        self.session = session
+        self.reader = reader
+        # What the session has of it.
+        self.work = reader.work()
+        # As the store has it.
+        self.stored: StoredSession | None = None
+        self.keep_seconds = 0.0
+        self.tries = 0
+
+    @property
+    def weight_bytes(self) -> int:
+        session = self.session
+        listed = len(session.files) + len(session.commands) + len(session.titles) + len(session.todos)
+        return _READING_WEIGHT_BYTES + self.reader.weight_bytes + _LISTED_WEIGHT_BYTES * listed
+
+
+def may_keep(turn: Turn) -> bool:
+    """A summary of a session quotes its texts, so none is kept where originals are not."""
+    return turn.policy.session_summary and turn.policy.originals.keep
+
+
+def choose_seconds(turn: Turn, keep_seconds: float) -> float:
+    days = turn.policy.originals.days
+    return keep_seconds if days is None else days * DAY_SECONDS
+
+
+def continues(conversation: Conversation, session: StoredSession) -> bool:
+    return is_on_chain(conversation, session.link, session.length)
+
+
+def has_read(session: StoredSession, conversation: Conversation) -> bool:
+    """Whether it has come to the end of this conversation, or beyond it."""
+    return conversation.key.hex()[:_END_DIGITS] in session.ends
+
+
+def says_more(session: StoredSession, before: StoredSession) -> bool:
+    """Whether more has changed than how far it was read."""
+    return before != replace(
+        session,
+        link=before.link,
+        length=before.length,
+        ends=before.ends,
+        updated_seconds=before.updated_seconds,
+    )
+
+
+def with_place(session: StoredSession, conversation: Conversation) -> StoredSession:
+    """Read to the end of this conversation."""
+    ends = tuple(link.hex()[:_END_DIGITS] for link in conversation.chain[-_KNOWN_ENDS:])
+    return replace(session, link=conversation.key.hex(), length=len(conversation.messages), ends=ends)
+
+
+class SessionRecords:
+    """tag: of the owner, see `store.keys`. What is loaded raises StoreError."""
+
+    def __init__(self, store: Store, keep_seconds: float) -> None:
+        """keep_seconds: unless a record is written with another time."""
+        self._store = store
+        self._sessions = Records(store, Kind(name=KIND, type=StoredSession, keep_seconds=keep_seconds))
+        self._titles = Records(store, Kind(name=KIND, type=TitleOnly, keep_seconds=keep_seconds))
+
+    async def load(self, tag: str, conversation_id: str) -> StoredSession | None:
+        (found,) = await self._store.get(tag, [Lookup(KIND, (conversation_id,))], wait=LATEST)
+        return _parse(self._sessions, tag, found)
+
+    async def load_titles(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """By conversation. wanted: ids of conversations by the tag of their owner. A round trip for each."""
+        titles: dict[str, str] = {}
+        for tag, ids in wanted.items():
+            lookups = [Lookup(KIND, (identity,)) for identity in ids]
+            found = await self._store.get(tag, lookups, wait=LATEST)
+            parsed = await asyncio.to_thread(self._parse_titles, tag, found)
+            titles |= {identity: title for identity, title in zip(ids, parsed, strict=True) if title}
+        return titles
+
+    def write(self, session: StoredSession, keep_seconds: float) -> None:
+        self._sessions.put(session.owner, session.id, session, group=session.id, keep_seconds=keep_seconds)
+
+    def _parse_titles(self, tag: str, found: Sequence[Found | None]) -> list[str]:
+        parsed = [_parse(self._titles, tag, each) for each in found]
+        return [each.title if each is not None else "" for each in parsed]
+
+
+def _parse(records: Records[K], tag: str, found: Found | None) -> K | None:
+    if found is None:
+        return None
+    listed = ListedRecord(Key(tag, KIND, found.name), found.name, found.value)
+    return next((each.record for each in records.parse_listed([listed])), None)
+
 
 log = logging.getLogger("gateway.sessions")
 

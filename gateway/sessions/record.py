@@ -83,7 +83,9 @@ def with_work(session: StoredSession, work: SessionWork, before: SessionWork = N
     if work.changes != before.changes:
         session = _with_files(session, work.changes, before.changes)
     if work.commands != before.commands or work.unlisted_commands != before.unlisted_commands:
-        commands = _choose_newest(work.commands, _MOST_COMMANDS, _COMMANDS_CHARS, _weigh_command)
+        commands = _choose_newest(
+            work.commands, _MOST_COMMANDS, _COMMANDS_CHARS, lambda run: min(len(run.command), _COMMAND_CHARS)
+        )
         left = work.unlisted_commands + len(work.commands) - len(commands)
         shortened = tuple(map(_shorten, commands))
         session = msgspec.structs.replace(session, commands=shortened, left_commands=left)
@@ -103,7 +105,9 @@ def _with_files(
     new = changes[known:]
     edits = sorted({*session.edits, *(change.position for change in new if change.position >= 0)})
     touched = list_touched_files(new, session.files if known else ())
-    files = _choose_newest(touched, _MOST_FILES, _FILES_CHARS, _weigh_file)
+    files = _choose_newest(
+        touched, _MOST_FILES, _FILES_CHARS, lambda file: len(file.path) + len(file.moved_from or "")
+    )
     return msgspec.structs.replace(
         session, edits=tuple(edits[-_MOST_EDITS:]), files=files, left_files=len(touched) - len(files)
     )
@@ -164,14 +168,6 @@ def _choose_newest(
             break
         chosen.append(item)
     return tuple(reversed(chosen))
-
-
-def _weigh_file(file: TouchedFile) -> int:
-    return len(file.path) + len(file.moved_from or "")
-
-
-def _weigh_command(command: CommandRun) -> int:
-    return min(len(command.command), _COMMAND_CHARS)
 
 
 def _shorten(command: CommandRun) -> CommandRun:

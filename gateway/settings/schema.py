@@ -295,7 +295,9 @@ class Cache:
 
     bodies: PositiveInt = bound(256, "Conversations whose newest request body is kept for comparison.")
     bodies_bytes: PositiveInt = bound(64 * MEBIBYTE, "Memory for these bodies; older ones are parsed again.")
-    facts_bytes: PositiveInt = bound(2 * MEBIBYTE, "Memory for facts about single messages.")
+    facts_bytes: PositiveInt = bound(
+        2 * MEBIBYTE, "Memory for messages that were rendered: shortened ones, and those of summaries."
+    )
     records_bytes: PositiveInt = bound(4 * MEBIBYTE, "Memory for state that is also in the store.")
     named_bytes: PositiveInt = bound(
         24 * MEBIBYTE, "Memory for threads and responses that requests only name (previous_response_id)."

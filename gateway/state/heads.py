@@ -5,7 +5,7 @@ continued a head first is known to each process for itself: two that go on from 
 processes may both keep its conversation's id, which is a label. What is stored is found by chains alone.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -108,10 +108,6 @@ class Heads:
             for head in past
             if head.scope == scope and head.prompt_tokens and is_comparable(head, conversation)
         ]
-
-    def find_sent_with(self, pivots: Collection[str]) -> list[Head]:
-        """Heads in memory that name one of these pivots, in no order."""
-        return [head for held in self._held.values() for head in held.heads if head.pivot in pivots]
 
     def is_worth_saving(self, head: Head, threshold_tokens: int = 0) -> bool:
         """Whether it says more than the head of its branch in the store, or that one is a day old: it would

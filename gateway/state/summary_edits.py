@@ -5,8 +5,8 @@ an edit takes the same lease. So an edit and a compaction never overwrite one an
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway.core.history.pivot import Pivot
@@ -24,17 +24,13 @@ class SummaryEdits:
         self._single = single
 
     @asynccontextmanager
-    async def hold(self, owner: str, keys: Sequence[str]) -> AsyncIterator[dict[str, Lease]]:
-        """No other edit of these pivots, and no compaction that builds on them, is made meanwhile. Raises
+    async def hold(self, owner: str, key: str) -> AsyncIterator[Lease]:
+        """No other edit of this pivot, and no compaction that builds on it, is made meanwhile. Raises
         StoreError after a long wait.
         """
-        leases: dict[str, Lease] = {}
-        async with AsyncExitStack() as stack:
-            # In one order, so that two who hold several never wait for one another.
-            for key in sorted(set(keys)):
-                leases[key] = await self._claim(owner, key)
-                await stack.enter_async_context(self._single.holding(leases[key]))
-            yield leases
+        lease = await self._claim(owner, key)
+        async with self._single.holding(lease):
+            yield lease
 
     async def _claim(self, owner: str, key: str) -> Lease:
         try:

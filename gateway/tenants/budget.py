@@ -29,19 +29,10 @@ _FREE: Final = Expense(None, 0)
 
 
 class SummaryBudget:
-    """note_missing: hears of each summary that was not made, with the tenant's name as operators see it.
+    """clock: seconds that never go back."""
 
-    clock: seconds that never go back.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        note_missing: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger
-        self._note_missing = note_missing
         self._clock = clock
         # Until when a tenant is not asked again; one with other limits, after a reload, is.
         self._spent_until: dict[Tenant, float] = {}
@@ -84,10 +75,6 @@ class SummaryBudget:
         """What the call has really used. A call that is never settled counts as estimated."""
         if expense.rate is not None and tokens != expense.tokens:
             self._ledger.correct_later(expense.rate, tokens - expense.tokens)
-
-    def note_missing(self, tenant: Tenant) -> None:
-        """A summary was not made because of the budget."""
-        self._note_missing(tenant.display_name)
 
     def _note_refusal(self, tenant: Tenant, wait_seconds: float) -> None:
         """Room comes back little by little, and is used at once. So one line tells of a whole hour."""

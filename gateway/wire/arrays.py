@@ -179,13 +179,12 @@ def _find_fate(source: ArraySource, position: int, raw: bytes) -> tuple[Fate, by
     pivot, mark = view.pivot, view.marks.get(position)
     if pivot is not None and pivot.opening_end <= position < pivot.covers:
         return "folded", None
-    is_cut = pivot is not None and pivot.opening_chars is not None and position < pivot.opening_end
-    if mark is None and not is_cut:
+    if mark is None:
         return "sent", raw
     sent = source.render_shortened(position)
     if sent == raw:
         return "sent", raw
-    return "cleared" if mark is not None and mark.keep_chars is None else "shortened", sent
+    return "cleared" if mark.keep_chars is None else "shortened", sent
 
 
 def _list_inserted(source: ArraySource, pivot: Pivot) -> Iterator[SentMessage]:

@@ -36,7 +36,7 @@ def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
     pieces: list[bytes | memoryview] = []
     view = memoryview(data)
     at = 0
-    for edit in sorted(edits, key=_get_range):
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         if edit.start < at:
             raise ValueError("edits overlap")
         pieces += [view[at : edit.start], edit.new]
@@ -44,10 +44,6 @@ def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
     if not pieces:
         return data
     return b"".join([*pieces, view[at:]])
-
-
-def _get_range(edit: Edit) -> tuple[int, int]:
-    return edit.start, edit.end
 
 
 def make_view_edits(
@@ -64,9 +60,8 @@ def make_view_edits(
     skip = len(conversation.leading)
     pivot, edits = view.pivot, []
     for position, new in rendered.items():
-        if position in view.marks or _is_cut_opening(pivot, position):
-            place = body.places[skip + conversation.index(position)]
-            edits.append(Edit(place.start, place.end, new))
+        place = body.places[skip + conversation.index(position)]
+        edits.append(Edit(place.start, place.end, new))
     if pivot is not None:
         summary = render_summary(pivot, conversation.find_role(pivot.covers))
         begin, end = conversation.index(pivot.opening_end), conversation.index(pivot.covers)
@@ -77,10 +72,6 @@ def make_view_edits(
             # The client has dropped just what the pivot covers.
             edits.append(Edit(first, first, summary + b","))
     return edits
-
-
-def _is_cut_opening(pivot: Pivot | None, position: int) -> bool:
-    return pivot is not None and pivot.opening_chars is not None and position < pivot.opening_end
 
 
 def make_recall_edits(

@@ -168,7 +168,7 @@ async def compaction_parts(
     model, clock, bus, metrics = ToyModel(*replies), Clock(), Bus(), Metrics()
     store = store if store is not None else await make_store()
     ledger, activity = Ledger(store), ActivityBook(1 << 20)
-    budget = SummaryBudget(ledger, metrics.count_unaffordable_summary, clock)
+    budget = SummaryBudget(ledger, clock)
     state = make_state(store, lease_times)
     blobs = make_blobs(store, None, "original", max_bytes=1 << 20, keep_seconds=60)
     archive = OriginalsArchive(Removals(store, 60), blobs, 60)

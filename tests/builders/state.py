@@ -8,8 +8,7 @@ from gateway.state import State, make_storage
 from gateway.state import make_state as make_state_of
 from gateway.state.cached import Storage
 from gateway.state.single import LeaseTimes
-from gateway.store.interface import Key, Store
-from gateway.store.keys import make_tag
+from gateway.store.interface import Store
 from tests.toy.shared_store import SharedStore, ToyServer
 
 
@@ -50,8 +49,3 @@ async def look_for_marker(state: State, received: Conversation, owner: str = "t"
     trip = state.begin_trip(owner)
     state.tasks.ask(trip, received, None)
     await trip.run()
-
-
-def stored_key(kind: str, name: str, owner: str = "t") -> Key:
-    """The key of a record in the store."""
-    return Key(make_tag(owner), kind, name)

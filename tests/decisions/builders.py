@@ -228,7 +228,6 @@ def make_pivot(conversation: Conversation, covers: int, **fields: Any) -> Pivot:
         "question": None if fields.get("opening_end", conversation.opening_end) else QUESTION,
         "resume": RESUME,
         "tokens": 20,
-        "opening_chars": None,
         "opening_tokens": 10 * fields.get("opening_end", conversation.opening_end),
         "saved_tokens": 0,
         "created_seconds": 0.0,
@@ -278,7 +277,7 @@ def make_recall(conversation: Conversation, length: int, **fields: Any) -> Recal
 
 @st.composite
 def pivots(draw: st.DrawFn, conversation: Conversation) -> Pivot | None:
-    """Any pivot that is eligible for this conversation, with the opening kept, cut or left out; or none."""
+    """Any pivot that is eligible for this conversation, with the opening kept or left out; or none."""
     opening_end = conversation.opening_end if draw(st.booleans()) else 0
     places = [
         position
@@ -291,7 +290,6 @@ def pivots(draw: st.DrawFn, conversation: Conversation) -> Pivot | None:
         conversation,
         draw(st.sampled_from(places)),
         opening_end=opening_end,
-        opening_chars=draw(st.sampled_from([None, 64, 256])),
     )
 
 
@@ -326,13 +324,6 @@ def say(turns: int, name: str = "t") -> list[JSON]:
             {"role": "user", "content": f"Next after {identity}"},
         ]
     return messages
-
-
-def shorten(messages: Sequence[JSON], position: int) -> list[JSON]:
-    """The same with a placeholder in place of one result."""
-    return [
-        {**message, "content": "[cut]"} if at == position else message for at, message in enumerate(messages)
-    ]
 
 
 def continue_trimmed(before: Sequence[JSON], sent: Sequence[JSON]) -> Conversation:

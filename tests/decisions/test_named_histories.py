@@ -45,14 +45,14 @@ def make_memory(
     blobs = make_blobs(store, None, "named", max_bytes=1 << 20, keep_seconds=60)
     named = NamedTurns(store, blobs, 60)
     _made.append(named)
-    return StoredResponses(Branches(Memory(), 1 << 20, 8), named, max_bytes, max_body_bytes)
+    return StoredResponses(Branches(Memory(), 1 << 20, 8), named, Lanes(), max_bytes, max_body_bytes)
 
 
 async def understand(
     memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
 ) -> tuple[Received, ResponseRecorder | None]:
     received = read_alone(tenant, RESPONSES, body)
-    return await memory.write_out(received, STORED_RESPONSES, upstream, Lanes())
+    return await memory.write_out(received, STORED_RESPONSES, upstream)
 
 
 async def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
@@ -137,14 +137,14 @@ async def restart(store: SharedStore, body: bytes, tenant: str = "t", upstream: 
     """The body as another process understands it that has the same store."""
     received = read_alone(tenant, RESPONSES, body)
     memory = make_memory(1 << 20, store=store)
-    return (await memory.write_out(received, STORED_RESPONSES, upstream, Lanes()))[0].body.data
+    return (await memory.write_out(received, STORED_RESPONSES, upstream))[0].body.data
 
 
 async def record(memory: StoredResponses, body: bytes, name: str) -> None:
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": "said"}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
     received = read_alone("t", RESPONSES, body)
-    recorder = (await memory.write_out(received, STORED_RESPONSES, "u", Lanes()))[1]
+    recorder = (await memory.write_out(received, STORED_RESPONSES, "u"))[1]
     assert recorder is not None
     event = SseEvent("", json.dumps(response).encode())
     recorder.note(event, read_event(event))

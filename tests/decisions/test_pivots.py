@@ -80,11 +80,11 @@ def test_an_eligible_pivot_stays_eligible_as_the_conversation_grows(body: bytes,
 
 def test_a_dropped_opening_is_sent_as_the_question_before_the_summary() -> None:
     whole, trimmed = converse(say(6)), continue_trimmed(say(5), say(6)[10:])
-    pivot = make_pivot(whole, 12, opening="Task t", opening_chars=500)
+    pivot = make_pivot(whole, 12, opening="Task t")
     assert place_pivot(pivot, whole) is pivot
     [placed] = find_eligible_pivots(trimmed, [pivot])
-    assert (placed.opening_end, placed.opening_chars, placed.question) == (0, None, "Task t")
-    assert placed == replace(pivot, opening_end=0, opening_chars=None, question="Task t")
+    assert (placed.opening_end, placed.question) == (0, "Task t")
+    assert placed == replace(pivot, opening_end=0, question="Task t")
     [unknown] = find_eligible_pivots(trimmed, [replace(pivot, opening=None)])
     assert unknown.question and "no longer" in unknown.question
 
@@ -115,15 +115,15 @@ _SIZES = [Size(1, 1), Size(20, 80), Size(300, 1_200), Size(4_000, 16_000), Size(
 def test_a_pivot_counts_with_its_messages_and_the_opening() -> None:
     view = make_view(make_pivot(_CONVERSATION, 3, tokens=40, opening_tokens=2), ())
     assert (view.start, View(None, {}).start) == (3, 0)
-    assert measure(view, _CONVERSATION, _SIZES, 7, 5) == 7 + 40 + 2 + 54_000
-    assert measure(view, _CONVERSATION, _SIZES, 7, 2) == 7 + 40 + 2
+    assert measure(view, _SIZES, 7, 5) == 7 + 40 + 2 + 54_000
+    assert measure(view, _SIZES, 7, 2) == 7 + 40 + 2
 
 
 def test_recalls_count_where_they_stand_unless_the_pivot_covers_them() -> None:
     recalls = [make_recall(_CONVERSATION, 1), make_recall(_CONVERSATION, 3), make_recall(_CONVERSATION, 3)]
     assert make_view(None, (), recalls).inserted == {1: 30, 3: 60}
-    assert measure(make_view(None, (), recalls), _CONVERSATION, _SIZES, 7, 2) == 28 + 30
-    assert measure(make_view(None, (), recalls), _CONVERSATION, _SIZES, 7, 5) == 54_328 + 90
+    assert measure(make_view(None, (), recalls), _SIZES, 7, 2) == 28 + 30
+    assert measure(make_view(None, (), recalls), _SIZES, 7, 5) == 54_328 + 90
     view = make_view(make_pivot(_CONVERSATION, 2, tokens=40, opening_tokens=2), (), recalls)
     assert view.inserted == {3: 60}
     # One at the end of what is covered stands behind the pivot.
@@ -148,7 +148,7 @@ def test_shortening_never_makes_a_conversation_larger(data: st.DataObject) -> No
     limits = st.sampled_from([None, 256, 4_096])
     marks = [Mark(at, data.draw(limits)) for at in range(count) if data.draw(st.booleans())]
     plain, marked = make_view(pivot, ()), make_view(pivot, [make_batch(conversation, marks)])
-    assert measure(marked, conversation, sizes, 7, count) <= measure(plain, conversation, sizes, 7, count)
+    assert measure(marked, sizes, 7, count) <= measure(plain, sizes, 7, count)
 
 
 _HEAD = make_head(converse(talk(0)), "s", prompt_tokens=1_000, output_tokens=100)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.economy import Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Summary
+from gateway.core.policy import Policy, Prompts, Summary
 from gateway.settings import UpstreamSettings
 from gateway.wire.format import SummaryRequest
 from tests.builders.compaction import (
@@ -34,8 +34,32 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.quotas import make_limited_tenant
-from tests.builders.riding import RIDDEN, RIDING, note_answer, turn_with
 from tests.decisions.builders import JSON, converse, make_head, make_pivot, talk
+from tests.decisions.parts import head_of
+
+_PROMPTS = Prompts(
+    question="What did we do?",
+    instruction="Summarize.\n\n## Goal\nWhat?\n\n## Next\nThen?",
+    resume="Go on.",
+    ride="Stop. {kept} stay.",
+    dropped="(dropped)",
+)
+RIDING = Policy(prompts=_PROMPTS)
+CACHED = Rates(read=0.1)
+RIDDEN = receive(6)
+_LIMITS = Limits(context=64_000)
+
+
+def turn_with(policy: Policy = RIDING, limits: Limits = _LIMITS, **fields: Any) -> Turn:
+    return turn_of(RIDDEN, policy, limits, **({"rates": CACHED} | fields))
+
+
+def note_answer(parts: CompactionParts, age_seconds: float = 0.0, **fields: Any) -> None:
+    """The conversation's newest response ended so long ago."""
+    head = head_of(RIDDEN, **fields)
+    head.ledger = BranchLedger(answered_seconds=parts.clock() - age_seconds)
+    parts.state.heads.hold(head)
+
 
 _RECEIVED = receive(4)
 _CUT = make_cut(5)

@@ -52,7 +52,6 @@ IMPATIENT = "bounds: {head_seconds: 0.2, stall_seconds: 0.2}\n"
 # It is so long that a body which ends within it leaves something that is no request.
 LAST = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Long: %s\r\nConnection: close\r\n\r\n" % (b"x" * 7_777)
 PLAIN = render_request(body=b'{"model":"m","messages":[]}')
-_CASE = re.compile(rb"(\d+);")
 # What the gateway may answer by itself: the client's fault, or a version or method that it does not have.
 OWN = {400, 404, 405, 408, 411, 413, 414, 415, 417, 421, 426, 431, 501, 505}
 

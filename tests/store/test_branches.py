@@ -6,13 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.core.compaction.manual import Compacted
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.ends import HistorySource, find_end_key
 from gateway.core.limits.model_limits import Learned, Limits
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
-from gateway.state.heads import claim_continuation
 from gateway.state.kinds import Marker
 from gateway.store.interface import Key
 from gateway.store.keys import make_tag
@@ -42,20 +40,6 @@ async def test_of_several_heads_at_one_place_the_one_of_the_same_scope_is_found(
     assert heads.find(talk(2), "main") == main
     assert heads.find(talk(2), "side") == side
     assert heads.find(talk(2), "other") == side
-
-
-async def test_the_head_of_another_owner_is_not_found() -> None:
-    store = await make_store()
-    conversation = talk(1)
-    make_state(store).heads.save(make_head(conversation, owner="u"))
-    assert await load_head(make_state(store), conversation) is None
-
-
-async def test_the_first_request_to_go_on_from_a_head_claims_it_and_others_are_branches() -> None:
-    head = make_head(talk(1))
-    assert claim_continuation(head, "first") == "first"
-    assert claim_continuation(head, "second") == "first"
-    assert claim_continuation(head, "first") == "first"
 
 
 async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_can_lose() -> None:
@@ -110,7 +94,7 @@ async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_
     assert heads.is_current(make_head(talk(4)))
 
 
-# Markers and commands
+# Markers
 
 
 _TALK = talk(2)
@@ -120,30 +104,6 @@ _KEY = _TALK.key.hex()
 def make_marker(key: str, **fields: Any) -> Marker:
     defaults: dict[str, Any] = {"length": 5, "auto": True, "reason": "overflow", "created_seconds": 1.0}
     return Marker(owner="t", key=key, **(defaults | fields))
-
-
-@pytest.mark.system(2)
-async def test_after_a_restart_a_marker_is_taken_once_and_gone_for_good() -> None:
-    store = await make_store()
-    before, there = make_state(store).tasks, make_state(store)
-    after, marker = there.tasks, make_marker(_KEY)
-    before.save_marker(marker)
-    # The next request of the process that saved it is not told of it: its work is under way.
-    assert _KEY not in before.waiting and _KEY not in after.waiting
-    await look_for_marker(there, _TALK)
-    assert _KEY in after.waiting
-    assert await after.take("t", _KEY) == marker
-    assert await after.take("t", _KEY) is None
-    assert store.list_names("marker") == []
-
-
-async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
-    store = await make_store()
-    await make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900), "c")
-    again = make_state(store).tasks
-    assert await again.load_command("t", "ab") == Compacted(3, 2_000, 900)
-    assert await again.load_command("other", "ab") is None
-    assert await again.load_command("t", "cd") is None
 
 
 async def test_of_several_processes_one_takes_a_marker() -> None:

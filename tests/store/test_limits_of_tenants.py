@@ -75,14 +75,6 @@ async def enter(gate: QuotaGate, tenant: Tenant, requests: AsyncExitStack) -> Re
     return None
 
 
-async def test_tenants_are_limited_apart(gate: QuotaGate) -> None:
-    async with AsyncExitStack() as requests:
-        for name in ("a", "b"):
-            tenant = make_limited_tenant(name, requests_per_minute=1, concurrent_requests=1)
-            assert await enter(gate, tenant, requests) is None
-            assert await enter(gate, tenant, requests) is not None
-
-
 async def test_a_request_that_is_refused_for_its_place_does_not_count_in_the_minute(gate: QuotaGate) -> None:
     tenant = make_limited_tenant(requests_per_minute=2, concurrent_requests=1)
     async with AsyncExitStack() as first:
@@ -145,7 +137,7 @@ async def test_a_request_that_is_cancelled_before_it_has_a_place_does_not_count(
 
 
 def make_budget(ledger: Ledger) -> SummaryBudget:
-    return SummaryBudget(ledger, Metrics().count_unaffordable_summary, Clock())
+    return SummaryBudget(ledger, Clock())
 
 
 async def spend(budget: SummaryBudget, tenant: Tenant, *tokens: int) -> list[bool]:
@@ -166,18 +158,6 @@ async def test_a_call_without_room_for_its_tokens_is_not_counted(ledger: Ledger)
         True,
         False,
     ]
-
-
-@pytest.mark.parametrize(("used", "left"), [(0, 1_000), (100, 900), (999, 1)])
-async def test_the_usage_of_a_call_takes_the_place_of_its_estimate(
-    ledger: Ledger, used: int, left: int
-) -> None:
-    budget, tenant = make_budget(ledger), make_limited_tenant(summary_tokens_per_hour=1_000)
-    expense = await budget.spend(tenant, 800)
-    assert expense is not None
-    budget.settle(expense, used)
-    await ledger.finish()
-    assert await spend(budget, tenant, left + 1, left) == [False, True]
 
 
 async def test_budgets_hold_over_all_processes(store: Store) -> None:

@@ -231,8 +231,8 @@ _PIVOT = make_pivot(talk(2), 3)
 
 async def edit(state: State, pivot: Pivot, text: str) -> Pivot:
     edited = edit_pivot(pivot, text, 0, 0, 5.0)
-    async with state.edits.hold(pivot.owner, [pivot.key]) as leases:
-        assert await state.pivots.save_edited(leases[pivot.key], edited)
+    async with state.edits.hold(pivot.owner, pivot.key) as lease:
+        assert await state.pivots.save_edited(lease, edited)
     return edited
 
 
@@ -245,7 +245,7 @@ async def test_two_never_hold_one_name_at_once(is_shared: bool) -> None:
     is_held = asyncio.Event()
 
     async def work(edits: SummaryEdits, name: str) -> None:
-        async with edits.hold("t", ["aa", "bb"]):
+        async with edits.hold("t", "aa"):
             order.append(f"{name} begins")
             is_held.set()
             await asyncio.sleep(0)

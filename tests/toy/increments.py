@@ -192,7 +192,7 @@ def _replay(recording: Recording, received: Received, sizes: Sizes) -> Iterator[
                     else None,
                 ),
             )
-        raw = measure(_PLAIN, conversation, shown.messages, shown.environment, told.length)
+        raw = measure(_PLAIN, shown.messages, shown.environment, told.length)
         calibration = calibration.with_sample(told.prompt_tokens, raw)
         past.append(_make_head(conversation, told))
 

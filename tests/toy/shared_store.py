@@ -63,7 +63,6 @@ class ToyServer:
         self.connections: list[SharedStore] = []
         # What tests look at.
         self.claims = 0
-        self.renewals = 0
         self.fence = 0
         self._waiting: dict[_LeaseName, set[asyncio.Event]] = {}
 
@@ -79,12 +78,6 @@ class ToyServer:
         self.holdings.clear()
         for key in ended:
             self.wake(key)
-
-    def take_over(self) -> None:
-        """As if other processes had taken over from every holder."""
-        for holding in self.holdings.values():
-            self.fence += 1
-            holding.fence = self.fence
 
     def find_holding(self, key: _LeaseName) -> _Holding | None:
         holding = self.holdings.get(key)
@@ -119,8 +112,7 @@ class SharedStore:
 
     def __init__(self, server: ToyServer) -> None:
         self.server = server
-        # Round trips so far, and those that only read.
-        self.trips = 0
+        # Round trips so far that only read.
         self.reads = 0
         self.is_cut = False
         # Whether it refuses what is to be durable.
@@ -158,7 +150,6 @@ class SharedStore:
         self.flush()
 
     async def trip(self) -> None:
-        self.trips += 1
         await asyncio.sleep(0)
 
     def list_names(self, kind: str = "") -> list[str]:
@@ -293,7 +284,6 @@ class SharedStore:
         await self.trip()
         if self.is_cut or lease.is_alone:
             return True
-        self.server.renewals += 1
         holding = self._find_own(lease)
         if holding is not None:
             holding.ends = self.server.clock() + ttl

@@ -5,7 +5,7 @@ to the same turn.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -43,10 +43,6 @@ def load_transcript(file: str, limits: Limits = WHOLE) -> Session:
     recorded = json.loads((SHARED / "data" / "transcripts" / file).read_text("utf-8"))
     messages = [_within(message, limits) for message in recorded["messages"][: limits.messages]]
     return make_session_of(file, messages, recorded.get("tools") or ())
-
-
-def load_large(limits: Limits = WHOLE) -> Iterator[Session]:
-    return (load_transcript(file, limits) for file in find_large())
 
 
 def make_session_of(name: str, messages: Sequence[Message], tools: Sequence[Message]) -> Session:

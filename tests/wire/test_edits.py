@@ -20,7 +20,6 @@ from gateway.wire.edits import Edit, apply_edits, encode_json, make_output_edit,
 from gateway.wire.registry import CHAT
 from gateway.wire.sse import UsageChunkFilter
 from tests.builders.chat import make_plan, make_turn, rewrite
-from tests.builders.messages import text_block
 from tests.builders.trimmed import continue_trimmed, say
 from tests.decisions.builders import (
     JSON,
@@ -43,7 +42,7 @@ from tests.wire.recorded import (
     load_responses,
     load_some_responses,
 )
-from tests.wire.shapes import SHAPES, Shape, in_each_format
+from tests.wire.shapes import Shape, in_each_format
 
 few = examples(20, exhaustive=40)
 _TEXTS = st.text(st.characters(exclude_categories=()), max_size=6)
@@ -140,18 +139,6 @@ def test_the_limit_of_the_reply_is_replaced_in_its_place(shape: Shape, is_behind
     bare = shape.wire.parse_body(b"{%s}" % items, UNBOUNDED)
     with pytest.raises(ValueError, match="does not limit"):
         make_output_edit(bare, 1_024)
-
-
-def test_a_long_opening_is_cut_and_the_short_message_in_it_is_not() -> None:
-    """The state of earlier versions may hold such a pivot."""
-    log, why = text_block("line of the log; " * 40), text_block("Why?")
-    items = [{"role": "user", "content": [log, why]}, *SHAPES["chat"].talk]
-    received = SHAPES["chat"].read(SHAPES["chat"].render(items, 0))
-    pivot = make_pivot(received.conversation, 4, opening_chars=64)
-    first, second, *rest = json.loads(rewrite(received, pivot, ()))["messages"]
-    assert first["content"][0]["text"].count("[... 616 of 680 characters cut ...]") == 1
-    assert (first["content"][1:], second) == ([why], items[1])
-    assert [message["content"] for message in rest] == [pivot.summary, RESUME, "Done.", "More."]
 
 
 @pytest.mark.parametrize(("dropped", "keeps_task"), [(4, True), (4, False), (9, True), (9, False)])

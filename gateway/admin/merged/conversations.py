@@ -28,7 +28,7 @@ from gateway.admin.operations import (
     find_operation,
 )
 from gateway.admin.problems import AdminRefusal
-from gateway.admin.routing import Answer, Handlers, OperationHandler, read_query
+from gateway.admin.routing import Answer, Handlers, read_query
 from gateway.admin.texts import PEER_HEADER
 from gateway.admin.totals import make_totals
 
@@ -56,10 +56,11 @@ class MergedConversations:
 
     def list_handlers(self) -> Handlers:
         """Of the operations that the supervisor does not answer itself."""
-        return {each.name: self._make_handler(each) for each in OPERATIONS if each.reach in self._forwards}
-
-    def _make_handler(self, operation: Operation) -> OperationHandler:
-        return partial(self._forwards[operation.reach], operation)
+        return {
+            each.name: partial(self._forwards[each.reach], each)
+            for each in OPERATIONS
+            if each.reach in self._forwards
+        }
 
     async def _list(self, _: Operation, request: web.Request) -> Answer:
         query = read_query(request, ListQuery)

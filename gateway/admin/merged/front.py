@@ -7,24 +7,85 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import Final
 
+import aiohttp
+import msgspec
 from aiohttp import web
 
+from gateway.activity.rows import ActivityEvent, Row
 from gateway.admin.answers import GatewayPage
 from gateway.admin.event_stream import EventStream
 from gateway.admin.gateway_page import GatewayFacts
-from gateway.admin.merged.activity import take_all_rows
 from gateway.admin.merged.collector import MetricsCollector
 from gateway.admin.merged.conversations import MergedConversations
-from gateway.admin.merged.event_relay import EventRelay
 from gateway.admin.merged.live_workers import LiveWorkers
+from gateway.admin.merged.ranking import merge_rows
+from gateway.admin.merged.worker_client import WorkerPage, ask_all, open_session
 from gateway.admin.openapi import show_document
 from gateway.admin.routing import Handlers, make_routes
 from gateway.admin.server import AdminServer
+from gateway.admin.worker_activity import CHANGED_PATH
+from gateway.admin.worker_stream import FAREWELL
 from gateway.reporting.activity_feed import ActivityFeed
-from gateway.reporting.events import Bus
+from gateway.reporting.events import Bus, Relayed
 from gateway.reporting.metrics import CONTENT_TYPE
 from gateway.settings import Admin, Settings
+
+# A worker has just been started, or its process has ended and is still in the list.
+_RETRY_SECONDS: Final = 0.05
+_NAME: Final = b"event: "
+_DATA: Final = b"\ndata: "
+_END: Final = b"\n\n"
+
+
+class EventRelay:
+    """Publishes the events of all workers on one bus, and hands the last metrics of each to the collector.
+
+    Each worker has one listener here, for as long as its process runs.
+    """
+
+    def __init__(self, workers: LiveWorkers, bus: Bus, collector: MetricsCollector) -> None:
+        self._workers = workers
+        self._bus = bus
+        self._collector = collector
+
+    async def run(self) -> None:
+        """Never returns."""
+        async with asyncio.TaskGroup() as listeners:
+            known: tuple[Path, ...] = ()
+            async for sockets in self._workers.follow():
+                for socket in [each for each in sockets if each not in known]:
+                    listeners.create_task(self._follow(socket), name=f"events of {socket.name}")
+                known = sockets
+
+    async def _follow(self, socket: Path) -> None:
+        """Until the process has ended. Events that it had sent before are read to the last one."""
+        while socket in self._workers.sockets:
+            await self._listen(socket)
+            await asyncio.sleep(_RETRY_SECONDS)
+        self._collector.forget(socket)
+
+    async def _listen(self, socket: Path) -> None:
+        """Until the stream ends, or at once if nothing listens at the socket."""
+        try:
+            async with open_session(socket) as session, session.get("http://worker/api/events") as stream:
+                while block := await stream.content.readuntil(_END):
+                    self._take(socket, block)
+        except (aiohttp.ClientError, msgspec.MsgspecError, OSError, ValueError):
+            return
+
+    def _take(self, socket: Path, block: bytes) -> None:
+        """Incomplete at the end of a stream that broke; then it is left out."""
+        head, found, data = block.removesuffix(_END).partition(_DATA)
+        if not (found and block.endswith(_END) and head.startswith(_NAME)):
+            return
+        name = head.removeprefix(_NAME).decode()
+        if name == FAREWELL:
+            self._collector.take_farewell(socket, msgspec.json.decode(data, type=str))
+        else:
+            self._bus.publish(Relayed(name=name, data=data))
 
 
 class MergedPages:
@@ -90,3 +151,17 @@ class AdminFront:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+
+
+async def take_all_rows(workers: LiveWorkers) -> list[Row]:
+    """A worker that does not answer within a second is left out: its rows come with their next change."""
+    answers = await ask_all(workers.sockets, CHANGED_PATH)
+    pages = [answer for answer in answers if isinstance(answer, WorkerPage) and answer.status == 200]
+    return merge_rows(row for page in pages for row in _parse_rows(page.body))
+
+
+def _parse_rows(body: bytes) -> list[Row]:
+    try:
+        return list(msgspec.json.decode(body, type=ActivityEvent).conversations)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return []

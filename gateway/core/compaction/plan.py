@@ -145,8 +145,6 @@ def describe_cut(pivot: Pivot | None, batches: Sequence[Batch]) -> str | None:
     positions = {mark.position for batch in batches if batch.is_cut for mark in batch.marks}
     if pivot is not None:
         positions = {position for position in positions if is_sent(pivot, position)}
-        # Pivots of earlier versions cut the opening themselves.
-        positions |= set(range(pivot.opening_end)) if pivot.opening_chars is not None else set()
     if not positions:
         return None
     numbers = ", ".join(str(position + 1) for position in sorted(positions)[:_MOST_NAMED])
@@ -221,11 +219,7 @@ def fingerprint_plan(plan: Plan) -> str:
     state = hashlib.sha256()
     pivot = plan.pivot
     if pivot is not None:
-        state.update(
-            repr(
-                (pivot.key, pivot.covers, pivot.opening_end, pivot.opening_chars, pivot.created_seconds)
-            ).encode()
-        )
+        state.update(repr((pivot.key, pivot.covers, pivot.opening_end, pivot.created_seconds)).encode())
         texts = (pivot.question, pivot.text, pivot.resume)
         state.update(repr(texts).encode("utf-8", "surrogatepass"))
     for batch in plan.batches:

@@ -63,7 +63,11 @@ _RANDOM_SHARE: Final = 0.3
 
 def find_facts(text: str) -> tuple[str, ...]:
     """URLs, paths, names in backticks and error codes, each once and printable. See also `is_secret`."""
-    return tuple(fact for fact in dict.fromkeys(_iter_facts(text)) if _is_listable(fact))
+    return tuple(
+        fact
+        for fact in dict.fromkeys(_iter_facts(text))
+        if 2 < len(fact) <= LONGEST_FACT_CHARS and fact.isprintable()
+    )
 
 
 def find_names(text: str) -> tuple[str, ...]:
@@ -82,10 +86,6 @@ def is_secret(fact: str) -> bool:
     is_path = "://" not in fact and ("/" in fact or "\\" in fact)
     words = _LONG_WORD.findall(_UUID.sub("", fact) if is_path else fact)
     return any(_is_random(word) for word in words)
-
-
-def _is_listable(fact: str) -> bool:
-    return 2 < len(fact) <= LONGEST_FACT_CHARS and fact.isprintable()
 
 
 def _iter_facts(text: str) -> Iterator[str]:

@@ -44,8 +44,6 @@ class Pivot:
     resume: str
     # Raw tokens of the inserted messages, estimated.
     tokens: int
-    # Longer texts of the opening are cut in the middle. None in new pivots: marks cut an opening now.
-    opening_chars: int | None
     # Raw tokens of the opening, estimated, without the marks on it.
     opening_tokens: int
     # True tokens saved.
@@ -171,7 +169,7 @@ def place_pivot(pivot: Pivot, conversation: Conversation) -> Pivot:
         return pivot
     if conversation.opening_end:
         return replace(pivot, opening_end=conversation.opening_end)
-    return replace(pivot, opening_end=0, opening_chars=None, question=pivot.opening or _NO_OPENING)
+    return replace(pivot, opening_end=0, question=pivot.opening or _NO_OPENING)
 
 
 def find_eligible_batches(conversation: Conversation, batches: Sequence[Batch]) -> list[Batch]:

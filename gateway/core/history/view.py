@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.recall import Recall
 
@@ -102,7 +101,7 @@ def measure_pivot(view: View, sizes: Sequence[Size]) -> int:
     return max(0, pivot.opening_tokens - left_out) + pivot.tokens
 
 
-def measure(view: View, conversation: Conversation, sizes: Sequence[Size], environment: int, end: int) -> int:
+def measure(view: View, sizes: Sequence[Size], environment: int, end: int) -> int:
     """Raw tokens of everything sent up to position `end`. `environment`: those of leading block and tools."""
     pivot = view.pivot
     for position, tokens in view.inserted.items():

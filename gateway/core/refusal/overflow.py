@@ -136,7 +136,7 @@ def _make_plain(text: str) -> str:
     """Lower case, on one line, without quotations and quote marks, and with identifiers split into words."""
     own = without_quotations(_bounded(text).replace('\\"', '"').replace("\\n", " "))
     plain = " ".join(own.lower().translate(_QUOTE_MARKS).split())
-    return _THOUSANDS.sub(_without_commas, _IDENTIFIER_GAP.sub(" ", plain))
+    return _THOUSANDS.sub(lambda found: found[0].replace(",", ""), _IDENTIFIER_GAP.sub(" ", plain))
 
 
 def _bounded(text: str) -> str:
@@ -145,10 +145,6 @@ def _bounded(text: str) -> str:
         return text
     beginning, end = text[:_READ_CHARACTERS].rstrip(_CUT_NUMBER), text[-_READ_CHARACTERS:].lstrip(_CUT_NUMBER)
     return f"{beginning} … {end}"
-
-
-def _without_commas(match: re.Match[str]) -> str:
-    return match[0].replace(",", "")
 
 
 def without_quotations(text: str) -> str:
@@ -229,13 +225,13 @@ def _find_slots(forms: tuple[re.Pattern[str], ...], text: str) -> dict[str, int]
     """The number for each slot, from the first form that has it."""
     slots: dict[str, int] = {}
     for match in filter(None, (form.search(text) for form in forms)):
-        found = {slot: _parse_number(number) for slot, number in match.groupdict().items() if number}
+        found = {
+            slot: int(float(number.rstrip(" km")) * _FACTORS.get(number[-1], 1))
+            for slot, number in match.groupdict().items()
+            if number
+        }
         slots = {slot: number for slot, number in found.items() if number <= LARGEST_COUNT} | slots
     return slots
-
-
-def _parse_number(number: str) -> int:
-    return int(float(number.rstrip(" km")) * _FACTORS.get(number[-1], 1))
 
 
 def _plausible_limit(tokens: int | None) -> int | None:

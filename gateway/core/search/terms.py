@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 # A query is a question or some names. Of a longer text the beginning and the end are used.
 _QUERY_CHARS: Final = 4_000
@@ -61,13 +61,6 @@ class QueryTerms:
         return not (self.words or self.phrases)
 
 
-class IndexedWords(NamedTuple):
-    """words: each that a query may look for, folded. extra: those of them that are added to the text."""
-
-    words: set[str]
-    extra: list[str]
-
-
 def find_terms(query: str) -> QueryTerms:
     text = _shorten(query)
     found = list(dict.fromkeys(fold(word) for word in _WORD.findall(text) if _is_usable(word)))
@@ -83,12 +76,13 @@ def find_terms(query: str) -> QueryTerms:
     )
 
 
-def find_indexed_words(text: str) -> IndexedWords:
+def find_indexed_words(text: str) -> tuple[set[str], list[str]]:
+    """The words that a query may look for, folded, and those of them that are added to the text."""
     is_ascii = text.isascii()
     found = dict.fromkeys((_ASCII_WORD if is_ascii else _WORD).findall(text))
     extra = _find_extra(text, found)
     words = {*fold(" ".join(found)).split(), *extra}
-    return IndexedWords(words, extra)
+    return words, extra
 
 
 def fold(word: str) -> str:

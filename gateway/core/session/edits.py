@@ -155,7 +155,7 @@ def _find_actions(tool: str, fields: Mapping[str, object]) -> Iterator[FileActio
     elif edits := fields.get("edits") or fields.get("ReplacementChunks"):
         yield from _find_several(path, edits)
     elif replacement := _find_pair(fields):
-        yield _make_replacement(tool, path, replacement)
+        yield _make_replacement(path, replacement)
     elif path and (blocks := _find_blocks(fields)):
         yield ReplaceTexts(path, tuple(blocks), has_whole_lines=True)
     else:
@@ -205,7 +205,7 @@ def _find_pair(fields: Mapping[str, object]) -> Replacement | None:
     return None
 
 
-def _make_replacement(tool: str, path: str | None, replacement: Replacement) -> FileAction:
+def _make_replacement(path: str | None, replacement: Replacement) -> FileAction:
     """An edit of no text makes the file, in the agents that allow it."""
     if not replacement.old and path:
         return WriteFile(path, replacement.new)

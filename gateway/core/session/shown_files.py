@@ -24,11 +24,10 @@ _CUT: Final = re.compile(
 
 
 class ShownText(NamedTuple):
-    """is_numbered: its lines had numbers, from `first_line` on. is_complete: it is the whole file."""
+    """is_numbered: its lines had numbers. is_complete: it is the whole file."""
 
     text: str
     is_numbered: bool
-    first_line: int
     is_complete: bool
 
 
@@ -39,7 +38,7 @@ def parse_shown(result: str) -> ShownText:
     start = next((at for at, line in enumerate(lines[:_MOST_HEADING_LINES]) if _NUMBERED.match(line)), None)
     numbered = _NUMBERED.match(lines[start]) if start is not None else None
     if start is None or numbered is None:
-        return ShownText(shown, is_numbered=False, first_line=1, is_complete=False)
+        return ShownText(shown, is_numbered=False, is_complete=False)
     first, mark = int(numbered.group(1)), numbered.group(2)
     texts = _read_numbered(lines, start, first, mark)
     rest = [line for line in lines[:start] if not _HEADING.search(line)] + lines[start + len(texts) :]
@@ -53,7 +52,7 @@ def parse_shown(result: str) -> ShownText:
         and max(map(len, texts)) < _LONGEST_LINE
     )
     # Claude Code numbers the empty text behind the last newline, too; others do not.
-    return ShownText(text if mark == "→" else text + "\n", True, first, is_complete)
+    return ShownText(text if mark == "→" else text + "\n", is_numbered=True, is_complete=is_complete)
 
 
 def _read_numbered(lines: Sequence[str], start: int, first: int, mark: str) -> list[str]:

@@ -200,7 +200,7 @@ def _find_whole(known: Known) -> Iterator[tuple[Head, View]]:
 
 
 def _read_whole(conversation: Conversation, sizes: Sizes, head: Head, view: View) -> Step:
-    raw = measure(view, conversation, sizes.messages, sizes.environment, head.length)
+    raw = measure(view, sizes.messages, sizes.environment, head.length)
     positions = slice(view.start, head.length)
     return Step(positions, head.prompt_tokens, Size(raw, _add_up(sizes, positions).chars))
 
@@ -264,7 +264,7 @@ def _choose_whole_ratio(
     head = known.head
     if head is None or _has_any(changed, known.head_view.start, head.length):
         return known.calibration.ratio
-    raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
+    raw = measure(known.head_view, sizes.messages, sizes.environment, head.length)
     ratio = head.prompt_tokens / max(raw, 1)
     return ratio if is_plausible_ratio(ratio) else known.calibration.ratio
 

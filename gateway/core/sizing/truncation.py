@@ -64,7 +64,7 @@ def expect_usage(
     if any(message.has_media for message in (*conversation.leading, *conversation.messages)):
         return None
     view, end = make_view(pivot, batches), len(conversation.messages)
-    raw = measure(view, conversation, sizes.messages, sizes.environment, end)
+    raw = measure(view, sizes.messages, sizes.environment, end)
     return Expected(
         before=before.prompt_tokens,
         added=measure_range(view, sizes.messages, max(before.length, view.start), end),
