@@ -147,7 +147,7 @@ endef
 # The development lock takes the runtime's versions as given.
 LOCK = UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) compile --quiet --upgrade --generate-hashes --native-tls \
 	--universal --python-version 3.11 --no-emit-index-url \
-	--extra build --extra redis --extra otel --extra mcp --extra embeddings
+	--extra build --extra redis --extra otel --extra mcp
 
 lock: .agents/uv.stamp
 	@$(LOCK) --output-file requirements.lock pyproject.toml

@@ -22,7 +22,7 @@ from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
 from gateway.originals.beside_summary import PieceChooser, PlacedPart
-from gateway.originals.file_search import Sought, find_pieces, make_bound
+from gateway.originals.file_search import find_pieces, make_bound
 from gateway.originals.index_file import IndexedMessage, add_messages, open_index
 from gateway.originals.parts import Part
 
@@ -235,7 +235,7 @@ def _fill_index(path: Path, session: Sequence[TranscriptEntry]) -> None:
 
 def _search(path: Path, query: str, before: int) -> Texts:
     with open_index(path) as index:
-        rows = find_pieces(index, make_bound(before, 0.0), Sought(find_terms(query)), 60)
+        rows = find_pieces(index, make_bound(before, 0.0), find_terms(query), 60)
     candidates = [
         PieceCandidate((row.position,), row.start, row.start + len(row.text), row.text) for row in rows
     ]

@@ -23,7 +23,7 @@ import httpx2 as httpx
 from bench.subject import Subject
 from bench.table import print_table, render_target
 from gateway.originals.archive import Removals
-from gateway.originals.batches import cut_batches
+from gateway.originals.catch_up import cut_batches
 from gateway.originals.index import OriginalsIndex
 from gateway.originals.index_file import IndexedMessage, add_messages
 from gateway.originals.index_files import IndexBounds, IndexFiles
@@ -85,7 +85,7 @@ async def print_recall_index(gateway: Subject, megabytes: int) -> None:
     for conversations in (_MANY, 1):
         with tempfile.TemporaryDirectory() as folder:
             files = IndexFiles(Path(folder) / "search", IndexBounds(1 << 40, 1 << 40))
-            indexed = _fill(files, sessions, megabytes * 1_000_000, conversations)
+            indexed = _fill(files, Path(folder), sessions, megabytes * 1_000_000, conversations)
             times = await _search(files, sessions, conversations)
         rate = indexed.text_bytes / indexed.seconds
         rows.append(
@@ -131,7 +131,9 @@ def _load_sessions() -> list[list[bytes]]:
     return [[json.dumps(message, ensure_ascii=False).encode() for message in some] for some in loaded]
 
 
-def _fill(files: IndexFiles, sessions: Sequence[list[bytes]], size: int, conversations: int) -> Indexed:
+def _fill(
+    files: IndexFiles, folder: Path, sessions: Sequence[list[bytes]], size: int, conversations: int
+) -> Indexed:
     """size: in bytes of messages, shared out evenly."""
     begun = time.process_time()
     text_bytes = 0
@@ -147,7 +149,8 @@ def _fill(files: IndexFiles, sessions: Sequence[list[bytes]], size: int, convers
             with files.writing(_TAG, f"c{number}") as index:
                 add_messages(index, parsed)
     seconds = time.process_time() - begun
-    return Indexed(text_bytes=text_bytes, file_bytes=files.measure(), seconds=seconds)
+    file_bytes = sum(path.stat().st_size for path in folder.rglob("*.sqlite"))
+    return Indexed(text_bytes=text_bytes, file_bytes=file_bytes, seconds=seconds)
 
 
 def _parse(position: int, raw: bytes) -> IndexedMessage:

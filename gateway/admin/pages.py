@@ -47,7 +47,8 @@ from gateway.conversations.branches import Branches
 from gateway.core.history.head import Head
 from gateway.core.money import render_price
 from gateway.originals.archive import OriginalsArchive
-from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
+from gateway.originals.index import OriginalsIndex
+from gateway.originals.search import FoundPiece, Scope, SearchFailed
 from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
@@ -79,7 +80,7 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     find_manual: Callable[[], ManualCompaction]
     compaction_log: CompactionLogWriter
     originals: OriginalsArchive
-    search: OriginalsSearch
+    search: OriginalsIndex
     # The newest head in the store, by the tag of its owner and the conversation's id. Raises StoreError.
     find_head: Callable[[str, str], Awaitable[Head | None]]
     # Deletes all of a tenant, by its tag.
@@ -242,7 +243,7 @@ _MOST_TOKENS: Final = 20_000
 class SearchPages:
     """Searches what is not sent any more: pieces of the originals of a conversation, the best first."""
 
-    def __init__(self, sources: TextSources, search: OriginalsSearch, metrics: Metrics) -> None:
+    def __init__(self, sources: TextSources, search: OriginalsIndex, metrics: Metrics) -> None:
         self._sources = sources
         self._search = search
         self._metrics = metrics

@@ -99,7 +99,7 @@ class Process:
         self.log_writer = CompactionLogWriter(timed.state, keep_seconds)
         removals = Removals(timed.state, keep_seconds)
         # Over the originals: see `originals.search`.
-        self.search = make_index(settings, removals, timed.originals, self.client)
+        self.search = make_index(settings, removals, timed.originals)
         self.archive = OriginalsArchive(removals, timed.originals, keep_seconds, self.search.note_kept)
         diffs = DiffStore(timed.originals)
         self.sessions = SessionKeeper(timed.state, diffs, self.lanes, keep_seconds, cache.sessions_bytes)

@@ -29,7 +29,6 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "store": (),
     "traces": (),
     "retention": (),
-    "embeddings": (),
     "cache": (),
     "bounds": (),
 }

@@ -15,9 +15,9 @@ from msgspec import Meta
 from gateway.core.history.transcript import neutralize
 from gateway.logs.fields import name_fields
 from gateway.originals.beside_summary import render_pieces
+from gateway.originals.index import OriginalsIndex
 from gateway.originals.search import (
     MentionedFile,
-    OriginalsSearch,
     OriginalText,
     Scope,
     SearchFailed,
@@ -148,9 +148,7 @@ DESCRIPTIONS: Final = (
 
 
 class HistoryTools:
-    """search: None if originals cannot be searched here."""
-
-    def __init__(self, search: OriginalsSearch | None, has_originals: HasOriginals, metrics: Metrics) -> None:
+    def __init__(self, search: OriginalsIndex, has_originals: HasOriginals, metrics: Metrics) -> None:
         self._search = search
         self._has_originals = has_originals
         self._metrics = metrics
@@ -202,32 +200,25 @@ class HistoryTools:
 
     async def _search_history(self, tag: str, asked: SearchArguments) -> ToolAnswer:
         scopes = [Scope(asked.conversation)]
-        pieces = await self._originals.search(tag, scopes, _clean(asked.query).replace("\0", " "))
+        pieces = await self._search.search(tag, scopes, _clean(asked.query).replace("\0", " "))
         if not pieces:
             await self._check_known(tag, asked.conversation)
         return ToolAnswer(_clean(render_pieces(pieces)), "found" if pieces else "nothing")
 
     async def _read_message(self, tag: str, asked: ReadArguments) -> ToolAnswer:
         scopes = [Scope(asked.conversation)]
-        found = await self._originals.read(tag, scopes, asked.position, start=asked.start)
+        found = await self._search.read(tag, scopes, asked.position, start=asked.start)
         if found is None:
             await self._check_known(tag, asked.conversation)
             return ToolAnswer(f"No original of message {asked.position} is kept.", "nothing")
         return ToolAnswer(_clean(_render_message(found, asked.start)), "found")
 
     async def _list_files(self, tag: str, asked: ListArguments) -> ToolAnswer:
-        files = await self._originals.list_files(tag, [Scope(asked.conversation)])
+        files = await self._search.list_files(tag, [Scope(asked.conversation)])
         if not files:
             await self._check_known(tag, asked.conversation)
             return ToolAnswer(_NO_FILES, "nothing")
         return ToolAnswer(_clean(_render_files(files)), "found")
-
-    @property
-    def _originals(self) -> OriginalsSearch:
-        """Raises ToolFailed if there is none."""
-        if self._search is None:
-            raise ToolFailed(_UNSEARCHABLE)
-        return self._search
 
     async def _check_known(self, tag: str, conversation: str) -> None:
         """Raises ToolFailed if this tenant has no originals of this conversation: the same for an id that

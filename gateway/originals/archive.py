@@ -69,21 +69,6 @@ class _Job(msgspec.Struct, frozen=True):
     positions: Sequence[int]
     keep_seconds: float
     may_recall: bool
-    weight_bytes: int
-
-
-class KeptList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list that is now in the store. place: see `find_list_place`. received: what its messages are from.
-
-    may_recall: the policy lets the gateway search them by itself.
-    """
-
-    conversation_id: str
-    place: str
-    removed: RemovedMessages
-    received: Received
-    may_recall: bool
-    weight_bytes: int
 
 
 class Removals:
@@ -104,14 +89,16 @@ class Removals:
 
 
 class OriginalsArchive:
-    """keep_seconds: unless the policy says otherwise. note_kept: hears of each list that was written."""
+    """keep_seconds: unless the policy says otherwise. note_kept: hears of each list that was written:
+    the tag of its owner, its conversation, and whether the policy lets the gateway search it by itself.
+    """
 
     def __init__(
         self,
         removals: Removals,
         blobs: Blobs,
         keep_seconds: float,
-        note_kept: Callable[[KeptList], None] | None = None,
+        note_kept: Callable[[str, str, bool], None] | None = None,
     ) -> None:
         self.removals = removals
         self._blobs = blobs
@@ -179,7 +166,6 @@ class OriginalsArchive:
             positions,
             seconds,
             turn.policy.recall != "off",
-            turn.weight_bytes,
         )
         if self._queue.put(job, turn.weight_bytes):
             return True
@@ -248,20 +234,10 @@ class OriginalsArchive:
             format=job.received.format.name,
             keep_seconds=job.keep_seconds,
         )
-        place = f"{now_ns:016x}"
-        self.removals.records.put(
-            removed.owner, f"{identity}/{place}", removed, group=identity, keep_seconds=job.keep_seconds
-        )
+        name = f"{identity}/{now_ns:016x}"
+        self.removals.records.put(removed.owner, name, removed, group=identity, keep_seconds=job.keep_seconds)
         if self._note_kept is not None:
-            kept = KeptList(
-                conversation_id=identity,
-                place=place,
-                removed=removed,
-                received=job.received,
-                may_recall=job.may_recall,
-                weight_bytes=job.weight_bytes,
-            )
-            self._note_kept(kept)
+            self._note_kept(*_name_owner(job), job.may_recall)
 
     def _warn(self, why: str) -> None:
         if not self._has_warned:

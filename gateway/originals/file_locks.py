@@ -27,43 +27,41 @@ class LockHeld(OSError):
 class FileLocks:
     """directory: of the lock files; it exists. Used in threads, because taking a lock waits."""
 
-    def __init__(self, directory: Path, longest_seconds: float = LOCK_SECONDS) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._longest_seconds = longest_seconds
 
     @contextmanager
     def shared(self, name: str) -> Iterator[None]:
         """For reading. Raises LockHeld, or OSError if the lock files cannot be used."""
-        with self._held(name, fcntl.LOCK_SH):
+        with self._held(name, fcntl.LOCK_SH, LOCK_SECONDS):
             yield
 
     @contextmanager
-    def exclusive(self, name: str, longest_seconds: float | None = None) -> Iterator[None]:
-        """For writing and deleting. longest_seconds: to wait, if not as always. Raises as `shared` does."""
+    def exclusive(self, name: str, longest_seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        """For writing and deleting. longest_seconds: to wait. Raises as `shared` does."""
         with self._held(name, fcntl.LOCK_EX, longest_seconds):
             yield
 
     @contextmanager
-    def _held(self, name: str, kind: int, longest_seconds: float | None = None) -> Iterator[None]:
+    def _held(self, name: str, kind: int, longest_seconds: float) -> Iterator[None]:
         number = hashlib.sha256(name.encode()).digest()[0] % _FILES
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._directory / f"{number:02}.lock", flags, 0o600)
         try:
-            self._wait(
-                descriptor, kind, self._longest_seconds if longest_seconds is None else longest_seconds
-            )
+            _wait(descriptor, kind, longest_seconds)
             yield
         finally:
             os.close(descriptor)
 
-    def _wait(self, descriptor: int, kind: int, longest_seconds: float) -> None:
-        ends_at = time.monotonic() + longest_seconds
-        while True:
-            try:
-                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= ends_at:
-                    raise LockHeld("another process holds the lock of a search index") from None
-                time.sleep(_PAUSE_SECONDS)
-            else:
-                return
+
+def _wait(descriptor: int, kind: int, longest_seconds: float) -> None:
+    ends_at = time.monotonic() + longest_seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= ends_at:
+                raise LockHeld("another process holds the lock of a search index") from None
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return

@@ -10,7 +10,6 @@ from gateway.core.search.terms import QueryTerms, quote_terms, split_grams
 from gateway.originals.index_file import limit_search
 from gateway.originals.parts import join_texts
 from gateway.originals.search import MentionedFile, OriginalText
-from gateway.originals.vectors import rank_vectors
 
 # How many pieces each ranking names.
 _MOST_RANKED: Final = 60
@@ -54,29 +53,16 @@ def make_bound(before: int | None, now: float) -> Bound:
     return Bound(_FOREVER if before is None else before, now)
 
 
-class Sought(NamedTuple):
-    """What is looked for: the terms of a query, and its vector where there is one, of the model `name`."""
-
-    terms: QueryTerms
-    vector: bytes | None = None
-    name: str = ""
-
-
 def find_pieces(
     index: sqlite3.Connection,
     bound: Bound,
-    sought: Sought,
+    terms: QueryTerms,
     most: int,
     accepts: Callable[[int, str], bool] | None = None,
 ) -> list[FoundRow]:
     """The best first. accepts: see `Scope`."""
     limit_search(index, _find_own(index, bound, accepts) if accepts is not None else None)
-    rankings = [_rank_words(index, sought.terms, bound), _rank_parted(index, sought.terms, bound)]
-    if sought.vector is not None:
-        # The last, because it may use up the time.
-        rankings.append(rank_vectors(index, sought.name, sought.vector, bound, _MOST_RANKED))
-        index.set_progress_handler(None, 0)
-    ranked = fuse(rankings)
+    ranked = fuse([_rank_words(index, terms, bound), _rank_parted(index, terms, bound)])
     return [_load_row(index, piece, score) for piece, score in ranked[:most]]
 
 

@@ -2,15 +2,13 @@
 missing.
 
 A conversation is indexed from its first search on, or from its first compaction where the policy recalls:
-what this process archives is indexed behind it, off the event loop. `catch_up` adds what else is in the store
-when it is searched.
+`catch_up` adds what is in the store, behind each list that this process archives, and when it is searched.
 """
 
 import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from functools import partial
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -18,16 +16,12 @@ from msgspec.structs import replace
 from gateway.bounds.background import WorkQueue
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
-from gateway.http.client import Client
-from gateway.originals.archive import KeptList, Removals
-from gateway.originals.batches import Stay, cut_batches, read_kept
+from gateway.lru import ENTRY_WEIGHT_BYTES
+from gateway.originals.archive import Removals
 from gateway.originals.catch_up import CatchUp
-from gateway.originals.embedder import Embedder
-from gateway.originals.embedding_queue import EmbeddingQueue
 from gateway.originals.file_search import (
     Bound,
     FoundRow,
-    Sought,
     find_pieces,
     list_mentions,
     make_bound,
@@ -35,35 +29,34 @@ from gateway.originals.file_search import (
 )
 from gateway.originals.index_files import IndexBounds, IndexDamaged, IndexFiles, is_indexed_name
 from gateway.originals.index_writer import Indexed, IndexWriter
-from gateway.originals.removed import RemovedMessages
 from gateway.originals.search import FoundPiece, MentionedFile, OriginalText, Scope, SearchFailed
 from gateway.settings import Settings
 from gateway.store.address import find_folder
 from gateway.store.blobs import Blobs
-from gateway.store.keys import make_tag
 from gateway.store.stores import SEARCH_NAME
 
 T = TypeVar("T")
 # What is asked of one file, for the part of a scope.
 AskIndex = Callable[[sqlite3.Connection, Scope, Bound], T | None]
 
-# Bodies that wait to be indexed. What finds no room is read from the store when it is searched.
-_WAITING_BYTES: Final = 32 << 20
+# Names of conversations that wait to be indexed. What finds no room is indexed when it is searched.
+_WAITING_BYTES: Final = 1 << 20
 # A question that takes longer is given up. It takes some 10 ms.
 _QUERY_SECONDS: Final = 1.0
 # How many steps of SQLite's lie between two looks at the clock: some milliseconds.
 _STEPS: Final = 10_000
 _SWEEP_SECONDS: Final = 3_600.0
-# A search waits so long for the vector of its query, then it goes by words alone.
-_EMBEDDING_SECONDS: Final = 1.0
-_QUERY_CHARS: Final = 4_000
 # Of each conversation, among which the best are chosen, for each piece that is asked for, and at least.
 _CANDIDATES: Final = 3
 _LEAST_CANDIDATES: Final = 20
 
 
 class OriginalsIndex:
-    """An `OriginalsSearch`. What is added or deleted raises nothing: what fails is logged."""
+    """tag: of the tenant (`store.keys.make_tag`); nothing of another one is ever found.
+
+    What is asked raises SearchFailed if nothing is found because something failed, and StoreError as the
+    store does. What is added or deleted raises nothing: what fails is logged.
+    """
 
     def __init__(
         self,
@@ -72,16 +65,12 @@ class OriginalsIndex:
         files: IndexFiles,
         keep_seconds: float,
         clock: Callable[[], float] = time.time,
-        embedder: Embedder | None = None,
     ) -> None:
-        """keep_seconds: of those whose list does not say it. embedder: None for a search by words alone."""
-        self._keep_seconds = keep_seconds
+        """keep_seconds: of those whose list does not say it."""
         self._clock = clock
         self._writer = IndexWriter(files)
-        self._queue: WorkQueue[tuple[KeptList, int]] = WorkQueue(self._index_kept, _WAITING_BYTES)
-        self._catch_up = CatchUp(removals, blobs, self._writer, self._find_stay, clock)
-        self._embedder = embedder
-        self._embedding = EmbeddingQueue(self._writer, embedder) if embedder is not None else None
+        self._catch_up = CatchUp(removals, blobs, self._writer, keep_seconds, clock)
+        self._queue: WorkQueue[Indexed] = WorkQueue(self._catch_up.run_to_its_end, _WAITING_BYTES)
         self._sweeper: asyncio.Task[None] | None = None
 
     @property
@@ -98,8 +87,6 @@ class OriginalsIndex:
         await self._queue.finish()
         await self._catch_up.finish()
         await self._writer.finish()
-        if self._embedding is not None:
-            await self._embedding.finish()
 
     async def finish_deleting(self) -> None:
         """Returns once the files of all that was forgotten are gone, or locked by another process: these are
@@ -113,74 +100,36 @@ class OriginalsIndex:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait((self._sweeper,))
-        if self._embedding is not None:
-            await self._embedding.close()
         await self.finish()
         await self._writer.close()
 
     # What is added.
 
-    def note_kept(self, kept: KeptList) -> None:
+    def note_kept(self, tag: str, conversation_id: str, may_recall: bool) -> None:
         """This process has put a list into the store. Only queues a job, and only for a conversation that is
-        likely to be searched: most never are.
+        likely to be searched: most never are. may_recall: the policy lets the gateway search it by itself.
         """
-        is_searched = self._writer.files.find_identity(make_tag(kept.removed.owner), kept.conversation_id)
-        if not self._writer.is_closed and (kept.may_recall or is_searched):
-            self._queue.put((kept, self._writer.forgotten), kept.weight_bytes)
+        if not self._writer.is_closed and (may_recall or self._writer.files.has_file(tag, conversation_id)):
+            self._queue.put((tag, conversation_id), ENTRY_WEIGHT_BYTES)
 
-    async def _index_kept(self, job: tuple[KeptList, int]) -> None:
-        kept, forgotten = job
-        removed = kept.removed
-        indexed = make_tag(removed.owner), kept.conversation_id
-        stay = self._find_stay(removed)
-        for some in cut_batches(removed.originals, lambda original: original.size_bytes):
-            read = partial(read_kept, kept.received, removed, some, stay)
-            if not await self._writer.write(indexed, forgotten, read):
-                return
-        await self._writer.write(indexed, forgotten, list, kept.place)
-        await self._writer.trim(indexed)
-        self._embed_later(indexed)
-
-    def _embed_later(self, indexed: Indexed) -> None:
-        if self._embedding is not None:
-            self._embedding.put(indexed)
-
-    def _find_stay(self, removed: RemovedMessages) -> Stay:
-        kept = self._keep_seconds if removed.keep_seconds is None else removed.keep_seconds
-        return Stay(removed.created_seconds, removed.created_seconds + kept)
-
-    # What is asked: see `OriginalsSearch`.
+    # What is asked.
 
     async def search(
-        self,
-        tag: str,
-        scopes: Sequence[Scope],
-        query: str,
-        *,
-        most: int = 5,
-        max_tokens: int = 1_600,
-        by_meaning: bool = True,
+        self, tag: str, scopes: Sequence[Scope], query: str, *, most: int = 5, max_tokens: int = 1_600
     ) -> list[FoundPiece]:
         """The best pieces first, no two that overlap, and together no longer than max_tokens."""
-        sought = await self._seek(query) if by_meaning else Sought(find_terms(query))
-        if sought.terms.is_empty and sought.vector is None:
+        terms = find_terms(query)
+        if terms.is_empty:
             return []
         wanted = max(_LEAST_CANDIDATES, _CANDIDATES * most)
         found: list[tuple[Scope, FoundRow]] = []
         async for scope, rows in self._ask_each(
-            tag, scopes, lambda index, at, bound: find_pieces(index, bound, sought, wanted, at.accepts)
+            tag, scopes, lambda index, at, bound: find_pieces(index, bound, terms, wanted, at.accepts)
         ):
             found += [(scope, row) for row in rows]
         found.sort(key=lambda each: -each[1].score)
         candidates = [_make_candidate(scope, row) for scope, row in found]
         return [_describe(*found[at]) for at in choose_pieces(candidates, most, max_tokens)]
-
-    async def _seek(self, query: str) -> Sought:
-        terms = find_terms(query)
-        if self._embedder is None or not query.strip():
-            return Sought(terms)
-        vectors = await self._embedder.embed([query[:_QUERY_CHARS]], _EMBEDDING_SECONDS)
-        return Sought(terms, vectors[0] if vectors else None, self._embedder.name)
 
     async def read(
         self, tag: str, scopes: Sequence[Scope], position: int, *, start: int = 0, max_chars: int = 20_000
@@ -238,7 +187,6 @@ class OriginalsIndex:
         for _ in range(2):
             await self._writer.require_usable()
             has_all = await self._catch_up.run(indexed)
-            self._embed_later(indexed)
             try:
                 answer = await self._writer.read(read)
             except IndexDamaged:
@@ -263,19 +211,12 @@ class OriginalsIndex:
             await asyncio.sleep(_SWEEP_SECONDS)
 
 
-def make_index(
-    settings: Settings, removals: Removals, blobs: Blobs, client: Client | None = None
-) -> OriginalsIndex:
-    """Beside a store on disk, otherwise in a private directory. client: for calls of our own; without it no
-    vectors are asked for.
-    """
+def make_index(settings: Settings, removals: Removals, blobs: Blobs) -> OriginalsIndex:
+    """Beside a store on disk, otherwise in a private directory."""
     retention, directory = settings.retention, find_folder(settings.store)
     bounds = IndexBounds(total=retention.search_bytes, tenant=max(1, retention.search_bytes // 2))
     files = IndexFiles(directory / SEARCH_NAME if directory is not None else None, bounds)
-    embedder, model, upstream = None, settings.embeddings.model, settings.embeddings.upstream
-    if client is not None and model is not None and upstream is not None:
-        embedder = Embedder(client, settings.upstreams[upstream], model)
-    return OriginalsIndex(removals, blobs, files, retention.seconds, embedder=embedder)
+    return OriginalsIndex(removals, blobs, files, retention.seconds)
 
 
 def _join_scopes(scopes: Sequence[Scope]) -> Iterator[Scope]:

@@ -7,9 +7,8 @@ the file is damaged makes it worthless.
 """
 
 import sqlite3
-import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -44,8 +43,6 @@ CREATE TABLE mentions(
     path TEXT NOT NULL, message INTEGER NOT NULL, PRIMARY KEY(path, message)
 ) WITHOUT ROWID;
 CREATE TABLE vocabulary(id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE, pieces INTEGER NOT NULL);
-CREATE TABLE vectors(piece INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE embedding(name TEXT NOT NULL);
 CREATE TABLE lists(place TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
     text, extra, content='pieces', content_rowid='id', tokenize="unicode61 remove_diacritics 2"
@@ -125,17 +122,8 @@ def find_lists(index: sqlite3.Connection) -> set[str]:
     return {place for (place,) in index.execute("SELECT place FROM lists")}
 
 
-def find_missing(
-    index: sqlite3.Connection, wanted: Iterable[tuple[int, str, str]]
-) -> set[tuple[int, str, str]]:
-    """Those of these positions, digests and links that the index does not have."""
-    asked = "SELECT 1 FROM messages WHERE position = ? AND digest = ? AND link = ?"
-    return {each for each in wanted if index.execute(asked, each).fetchone() is None}
-
-
-def drop_expired(index: sqlite3.Connection, now: float | None = None) -> int:
-    """Deletes what has expired. Returns how many messages are left."""
-    now = time.time() if now is None else now
+def drop_expired(index: sqlite3.Connection, now: float) -> int:
+    """Deletes what has expired by now (Unix time). Returns how many messages are left."""
     with changing(index):
         gone = index.execute("SELECT id FROM messages WHERE expires <= ?", (now,)).fetchall()
         _drop(index, [message for (message,) in gone])
@@ -235,7 +223,6 @@ def _drop(index: sqlite3.Connection, messages: Sequence[int]) -> None:
                 "INSERT INTO words(words, rowid, text, extra) VALUES ('delete', ?, ?, ?)",
                 (piece, text, extra),
             )
-            index.execute("DELETE FROM vectors WHERE piece = ?", (piece,))
         index.execute("DELETE FROM pieces WHERE message = ?", (message,))
         index.execute("DELETE FROM mentions WHERE message = ?", (message,))
         index.execute("DELETE FROM messages WHERE id = ?", (message,))
@@ -244,6 +231,8 @@ def _drop(index: sqlite3.Connection, messages: Sequence[int]) -> None:
 def _write_anew(index: sqlite3.Connection) -> None:
     """What was deleted leaves the full-text indexes, which only mark it, and then the file."""
     with changing(index):
+        # Of earlier versions: numbers made from the texts. Nothing reads them.
+        index.execute("DROP TABLE IF EXISTS vectors")
         index.execute("DELETE FROM vocabulary")
         index.execute("INSERT INTO vocabulary(word, pieces) SELECT term, doc FROM frequencies")
         index.execute("INSERT INTO grams(grams) VALUES ('rebuild')")

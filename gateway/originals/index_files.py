@@ -67,12 +67,9 @@ def is_indexed_name(conversation_id: str) -> bool:
 
 
 class IndexFiles:
-    """directory: None for a private one, made when it is first needed. lock_seconds: to wait for a lock."""
+    """directory: None for a private one, made when it is first needed."""
 
-    def __init__(
-        self, directory: Path | None, bounds: IndexBounds, lock_seconds: float = LOCK_SECONDS
-    ) -> None:
-        self._lock_seconds = lock_seconds
+    def __init__(self, directory: Path | None, bounds: IndexBounds) -> None:
         # What could not be deleted, also where it could not be marked.
         self._left: set[Path] = set()
         self._directory = directory
@@ -81,21 +78,16 @@ class IndexFiles:
         self._owner: int | None = None
         self._locks: FileLocks | None = None
 
-    def find_identity(self, tag: str, conversation_id: str) -> int:
-        """Of the file that is there now; 0 if there is none. Cheap."""
+    def has_file(self, tag: str, conversation_id: str) -> bool:
+        """Cheap."""
         path = self._find_path(tag, conversation_id)
-        if path is None or self._is_left(path):
-            return 0
-        try:
-            return path.stat().st_ino
-        except OSError:
-            return 0
+        return path is not None and path.exists() and not self._is_left(path)
 
     @contextmanager
     def reading(self, tag: str, conversation_id: str) -> Iterator[sqlite3.Connection | None]:
         """None if there is no file. Raises IndexDamaged, sqlite3.Error and OSError."""
         path = self._find_path(tag, conversation_id)
-        if path is None or not path.exists() or self._is_left(path):
+        if path is None or not self.has_file(tag, conversation_id):
             yield None
             return
         with self._deleted_if_damaged(path), self._find_locks().shared(path.name):
@@ -121,13 +113,11 @@ class IndexFiles:
     def delete(self, tag: str, conversation_id: str) -> int:
         """How many files are left, see `delete_left`."""
         path = self._find_path(tag, conversation_id)
-        return self._delete_all([path], None) if path is not None else 0
+        return self._delete_all([path]) if path is not None else 0
 
     def delete_tenant(self, tag: str) -> int:
         """The same for all files of a tenant."""
-        left = self._delete_all(
-            [*self._list_marked(tag), *(file.path for file in self._list_tenant(tag))], None
-        )
+        left = self._delete_all([*self._list_marked(tag), *(file.path for file in self._list_tenant(tag))])
         self._remove_empty([tag])
         return left
 
@@ -159,10 +149,6 @@ class IndexFiles:
                 with suppress(IndexDamaged, sqlite3.Error, OSError):
                     self._sweep(file, now)
 
-    def measure(self) -> int:
-        """The bytes of all files."""
-        return sum(file.size_bytes for tag in self._list_tags() for file in self._list_tenant(tag))
-
     def close(self) -> None:
         """A private directory is deleted."""
         owner, self._owner = self._owner, None
@@ -193,7 +179,7 @@ class IndexFiles:
                 self._delete_file(file.path)
                 size -= file.size_bytes
 
-    def _delete_all(self, paths: list[Path], longest_seconds: float | None) -> int:
+    def _delete_all(self, paths: list[Path], longest_seconds: float = LOCK_SECONDS) -> int:
         """How many are left. A file that cannot be deleted keeps none of the others."""
         left = 0
         for path in dict.fromkeys(paths):
@@ -206,7 +192,7 @@ class IndexFiles:
                     _name_mark(path).touch(mode=0o600)
         return left
 
-    def _delete_file(self, path: Path, longest_seconds: float | None = None) -> None:
+    def _delete_file(self, path: Path, longest_seconds: float = LOCK_SECONDS) -> None:
         if path.exists() or _name_mark(path).exists():
             with self._find_locks().exclusive(path.name, longest_seconds):
                 self._unlink(path)
@@ -283,7 +269,7 @@ class IndexFiles:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             place.mkdir(mode=0o700, exist_ok=True)
         if self._locks is None:
-            self._locks = FileLocks(place, self._lock_seconds)
+            self._locks = FileLocks(place)
         return self._locks
 
 

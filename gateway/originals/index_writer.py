@@ -6,13 +6,13 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from gateway.originals.file_locks import LockHeld
-from gateway.originals.index_file import IndexedMessage, add_messages, changing, find_obstacle, note_list
+from gateway.originals.index_file import IndexedMessage, add_messages, find_obstacle, note_list
 from gateway.originals.index_files import IndexDamaged, IndexFiles
 from gateway.originals.search import SearchFailed, SearchImpossible
 
@@ -34,16 +34,8 @@ Indexed = tuple[str, str]
 class IndexWriter:
     """Used on one event loop. Knows also the threads that read, because both fail alike."""
 
-    def __init__(
-        self,
-        files: IndexFiles,
-        clock: Callable[[], float] = time.monotonic,
-        pauses_seconds: Sequence[float] = _PAUSES_SECONDS,
-    ) -> None:
-        """clock: seconds that pass. pauses_seconds: between attempts to delete what could not be deleted."""
+    def __init__(self, files: IndexFiles) -> None:
         self.files = files
-        self._clock = clock
-        self._pauses_seconds = pauses_seconds
         self._retrying: asyncio.Task[None] | None = None
         # Grows when something is forgotten: what was read before is not written any more.
         self.forgotten = 0
@@ -85,30 +77,14 @@ class IndexWriter:
 
         read: gives the messages, in the thread. list_place: of a list that the index has after this.
         """
-        return await self._try(forgotten, partial(self._write, indexed, read, list_place))
-
-    async def change(
-        self, indexed: Indexed, forgotten: int, change: Callable[[sqlite3.Connection], None]
-    ) -> bool:
-        """The same for any change of a file that exists."""
-        return await self._try(forgotten, partial(self._change, indexed, change))
-
-    async def _try(self, forgotten: int, write: Callable[[], bool]) -> bool:
         for _ in range(2):
             if forgotten != self.forgotten or not await self.check_usable():
                 return False
             try:
-                return bool(await self._run(self._writer, write))
+                return bool(await self._run(self._writer, partial(self._write, indexed, read, list_place)))
             except IndexDamaged:
                 continue
         return False
-
-    def _change(self, indexed: Indexed, change: Callable[[sqlite3.Connection], None]) -> bool:
-        if not self.files.find_identity(*indexed):
-            return False
-        with self.files.writing(*indexed) as index, changing(index):
-            change(index)
-        return True
 
     def _write(
         self, indexed: Indexed, read: Callable[[], list[IndexedMessage]], list_place: str | None
@@ -163,7 +139,7 @@ class IndexWriter:
 
     async def _delete_left(self) -> None:
         try:
-            for seconds in self._pauses_seconds:
+            for seconds in _PAUSES_SECONDS:
                 await asyncio.sleep(seconds)
                 if await self._run(self._writer, self.files.delete_left) == 0:
                     log.info("files of the index that were left are deleted")
@@ -194,7 +170,7 @@ class IndexWriter:
             return None
 
     def _warn(self, why: str) -> None:
-        now, last = self._clock(), self._warned.get(why)
+        now, last = time.monotonic(), self._warned.get(why)
         if last is None or now - last > _WARNING_SECONDS:
             self._warned[why] = now
             log.warning("originals cannot be searched: %s; this is not logged again for an hour", why)

@@ -1,7 +1,7 @@
 """Searching the originals of a conversation: what was summarized or pruned, as it was received."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -62,32 +62,3 @@ class MentionedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     mentions: int
     positions: list[int]
-
-
-class OriginalsSearch(Protocol):
-    """tag: of the tenant (`store.keys.make_tag`); nothing of another one is ever found.
-
-    All raise SearchFailed if nothing is found because something failed, and StoreError as the store does.
-    """
-
-    async def search(
-        self,
-        tag: str,
-        scopes: Sequence[Scope],
-        query: str,
-        *,
-        most: int = 5,
-        max_tokens: int = 1_600,
-        by_meaning: bool = True,
-    ) -> list[FoundPiece]:
-        """The best pieces first, no two that overlap, and together no longer than max_tokens. by_meaning:
-        False for a search by words alone, which waits for no embedder.
-        """
-
-    async def read(
-        self, tag: str, scopes: Sequence[Scope], position: int, *, start: int = 0, max_chars: int = 20_000
-    ) -> OriginalText | None:
-        """None if no original of this position is kept."""
-
-    async def list_files(self, tag: str, scopes: Sequence[Scope], *, most: int = 200) -> list[MentionedFile]:
-        """The most recently mentioned first."""

@@ -23,7 +23,8 @@ from gateway.core.history.recall import FoundExchange, Recall
 from gateway.core.history.transcript import list_entries
 from gateway.core.history.view import FRAME_TOKENS
 from gateway.originals.beside_summary import MOST_TOKENS, render_pieces
-from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
+from gateway.originals.index import OriginalsIndex
+from gateway.originals.search import FoundPiece, Scope, SearchFailed
 from gateway.planning.message_sizes import Sizer
 from gateway.reporting.metrics import Metrics
 from gateway.state.recalls import Recalls
@@ -46,7 +47,7 @@ class QuestionRecall:
 
     def __init__(
         self,
-        search: OriginalsSearch,
+        search: OriginalsIndex,
         recalls: Recalls,
         lanes: Lanes,
         sizer: Sizer,
@@ -87,8 +88,6 @@ class QuestionRecall:
             _find_scopes(turn, plan),
             " ".join(names),
             max_tokens=MOST_TOKENS,
-            # A piece is to hold a name itself, and there is no time to wait for an embedder.
-            by_meaning=False,
         )
         task = asyncio.ensure_future(searching)
         self._late.add(task)

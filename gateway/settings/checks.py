@@ -8,7 +8,6 @@ import fnmatch
 import ipaddress
 import os
 import socket
-import sqlite3
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -110,7 +109,6 @@ def find_conflicts(settings: Settings, document: Document) -> list[Problem]:
         _open_admin,
         _own_address,
         _missing_extra,
-        _impossible_embeddings,
     )
     return [
         Problem(document.find_origin(location), f"{render_location(location)}: {text}")
@@ -299,18 +297,6 @@ def _missing_extra(settings: Settings) -> Iterator[_Finding]:
             ("traces", "endpoint"),
             "needs the libraries of OpenTelemetry: pip install 'refold[otel]'",
         )
-
-
-def _impossible_embeddings(settings: Settings) -> Iterator[_Finding]:
-    upstream, model = settings.embeddings.upstream, settings.embeddings.model
-    yield from _unknown_name(("embeddings", "upstream"), upstream, settings.upstreams.keys())
-    if (upstream is None) != (model is None):
-        yield ("embeddings",), "needs both an upstream and a model"
-    elif upstream is not None and not _is_installed("sqlite_vec"):
-        yield ("embeddings",), "needs sqlite-vec: pip install 'refold[embeddings]'"
-    elif upstream is not None and not hasattr(sqlite3.Connection, "enable_load_extension"):
-        text = "needs a Python whose sqlite3 can load extensions; this one was built without"
-        yield ("embeddings",), text
 
 
 def _is_installed(module: str) -> bool:

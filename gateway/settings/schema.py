@@ -239,14 +239,6 @@ class Log:
 
 
 @dataclass(config=STRICT, frozen=True, kw_only=True, slots=True)
-class Embeddings:
-    upstream: NonEmpty | None = bound(
-        None, "Upstream that gets texts of originals; null: search by words alone."
-    )
-    model: NonEmpty | None = bound(None, "Its model for /v1/embeddings. Needs [embeddings].")
-
-
-@dataclass(config=STRICT, frozen=True, kw_only=True, slots=True)
 class Traces:
     endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = bound(
         None, "OTLP collector (HTTP), such as http://127.0.0.1:4318; null: no traces. Needs [otel]."
@@ -525,7 +517,6 @@ class FileSettings:
     bounds: Bounds = section(Bounds, "What requests may cost this process.", part="operator")
     cache: Cache = section(Cache, "Caches in memory.", part="operator")
     traces: Traces = section(Traces, "OpenTelemetry: what each request took.", part="operator")
-    embeddings: Embeddings = section(Embeddings, "Search over originals by meaning, too.", part="operator")
 
 
 @dataclass(config=STRICT, frozen=True, kw_only=True)

@@ -39,7 +39,8 @@ _MEANT: Final[Mapping[str, str]] = {
 # Keys of earlier versions.
 _MOVED: Final[Mapping[Location, str]] = {
     ("prices",): "has moved into the rules of 'models': "
-    "{match: gpt-4o*, price: {input: 2.5, cached: 1.25, write: null, output: 10}}"
+    "{match: gpt-4o*, price: {input: 2.5, cached: 1.25, write: null, output: 10}}",
+    ("embeddings",): "is gone: originals are searched by words alone; delete the section",
 }
 
 _SECTIONS: Final = ("dataclass_type", "dict_type")

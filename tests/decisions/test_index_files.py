@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.search.terms import find_terms
-from gateway.originals.file_search import Sought, find_pieces, make_bound
+from gateway.originals.file_search import find_pieces, make_bound
 from gateway.originals.index_file import IndexedMessage, add_messages, drop_expired, open_index
 from gateway.originals.index_files import IndexBounds, IndexFiles, is_indexed_name
 from gateway.originals.parts import Part
@@ -21,7 +21,7 @@ def message(position: int, text: str, expires: float = 100.0) -> IndexedMessage:
 
 def find(path: Path, query: str, now: float = 0.0) -> list[int]:
     with open_index(path) as index:
-        rows = find_pieces(index, make_bound(None, now), Sought(find_terms(query)), 10)
+        rows = find_pieces(index, make_bound(None, now), find_terms(query), 10)
     return sorted(row.position for row in rows)
 
 

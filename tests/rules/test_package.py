@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 _ROOT = Path(__file__).resolve().parents[2]
-_RUNTIME = {"build", "redis", "otel", "mcp", "embeddings"}
+_RUNTIME = {"build", "redis", "otel", "mcp"}
 _EXTRAS = {"requirements.lock": _RUNTIME, "requirements-dev.lock": {*_RUNTIME, "dev"}}
 
 
@@ -114,7 +114,7 @@ def test_the_source_archive_has_what_builds_and_tests_it(built: Path) -> None:
 
 _WITHOUT_EXTRAS = """
 import sys
-EXTRAS = {"redis", "opentelemetry", "mcp", "sqlite_vec"}
+EXTRAS = {"redis", "opentelemetry", "mcp"}
 class Without:
     def __init__(self, finder): self.finder = finder
     def __getattr__(self, name): return getattr(self.finder, name)
@@ -127,7 +127,6 @@ sys.exit(main(sys.argv[1:]))
 _UPSTREAM = "admin: {port: 0}\nupstreams: {toy: {base_url: 'http://127.0.0.1:9/v1'}}\n"
 _REDIS = _UPSTREAM + "store: redis://127.0.0.1:9/0\n"
 _TRACES = _UPSTREAM + "traces: {endpoint: 'http://127.0.0.1:9'}\n"
-_EMBEDDINGS = _UPSTREAM + "embeddings: {upstream: toy, model: m}\n"
 
 
 def _run(folder: Path, settings: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -136,9 +135,7 @@ def _run(folder: Path, settings: str, *words: str) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder)
 
 
-@pytest.mark.parametrize(
-    ("settings", "extra"), [(_REDIS, "redis"), (_TRACES, "otel"), (_EMBEDDINGS, "embeddings")]
-)
+@pytest.mark.parametrize(("settings", "extra"), [(_REDIS, "redis"), (_TRACES, "otel")])
 @pytest.mark.parametrize("command", ["check gateway.yaml", "serve --config gateway.yaml --port 0"])
 def test_settings_that_need_an_extra_name_the_command_to_type(
     command: str, settings: str, extra: str, tmp_path: Path

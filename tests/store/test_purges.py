@@ -1,38 +1,17 @@
 """A purge: nothing of a tenant or a conversation stays, nothing comes back, and others keep theirs."""
 
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from gateway.originals.archive import Removals
-from gateway.originals.file_locks import LOCK_SECONDS
-from gateway.originals.index import OriginalsIndex
-from gateway.originals.index_files import IndexBounds, IndexFiles
 from gateway.purge import Purge, PurgeCount
-from gateway.store.blobs import Blobs
 from gateway.store.interface import Key, Lookup
 from gateway.store.keys import make_tag
 from gateway.store.stores import Stores, make_stores
+from tests.builders.originals import make_search
 from tests.toy.running import wait_until
-
-
-def make_search(
-    removals: Removals,
-    blobs: Blobs,
-    directory: Path | None = None,
-    *,
-    keep_seconds: float = 60,
-    total_bytes: int = 1 << 30,
-    tenant_bytes: int = 1 << 30,
-    clock: Callable[[], float] = time.time,
-    lock_seconds: float = LOCK_SECONDS,
-) -> OriginalsIndex:
-    """directory: None for a private one, which `close` deletes."""
-    files = IndexFiles(directory, IndexBounds(total_bytes, tenant_bytes), lock_seconds)
-    return OriginalsIndex(removals, blobs, files, keep_seconds, clock)
-
 
 _ONE, _OTHER = make_tag("tenant:one"), make_tag("tenant:other")
 

@@ -35,9 +35,6 @@ _REFUSED = [
         4,
         "policies.p.summary.upstream: there is no such",
     ),
-    (f"embeddings: {{upstream: nowhere, model: m}}\n{PLAIN}", 1, "there is no such upstream"),
-    (f"embeddings: {{upstream: default}}\n{PLAIN}", 1, "needs both an upstream and a model"),
-    (f"embeddings: {{model: m}}\n{PLAIN}", 1, "needs both an upstream and a model"),
     # What a tenant has of its own must fit.
     *(
         (f"{PLAIN}{TENANT}    {line}\n", 6, expected)

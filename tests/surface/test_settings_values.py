@@ -1,7 +1,6 @@
 """Each kind of mistake in a settings file is told with its line, and in words that say how to mend it."""
 
 import hashlib
-import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -141,6 +140,10 @@ _RULES = [
         3,
         "'prices' has moved into the rules of 'models'",
     ),
+    *(
+        (f"{PLAIN}embeddings: {section}\n", 3, "'embeddings' is gone: originals are searched by words alone")
+        for section in ("{upstream: default, model: m}", "{upstream: null}", "")
+    ),
 ]
 
 _TENANTS = [
@@ -252,11 +255,3 @@ def test_a_hash_of_a_key_is_what_the_documented_command_writes() -> None:
         ["sh", "-c", f"printf %s {SECRET} | sha256sum"], capture_output=True, check=True, text=True
     )
     assert done.stdout.split()[0] == _HASH
-
-
-def test_a_python_that_cannot_load_extensions_refuses_embeddings(tmp_path: Path) -> None:
-    text = f"embeddings: {{upstream: default, model: m}}\n{PLAIN}"
-    if hasattr(sqlite3.Connection, "enable_load_extension"):
-        assert check(tmp_path, text).status == 0
-    else:
-        assert_refused(tmp_path, text, 1, "can load extensions")

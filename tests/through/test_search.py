@@ -16,7 +16,6 @@ import pytest_asyncio
 from tests.toy.chat import CHAT
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
-from tests.toy.embedder import ToyEmbedder, serving_embedder
 from tests.toy.house import ADMIN, House, make_settings
 from tests.toy.product import serve
 from tests.toy.running import wait_until
@@ -38,10 +37,6 @@ _TEXTS = (
     "Deployed 🚀 to production",
     "Das Maß der Straße über Ägypten",
     "x" * 5_000 + " needle " + "y" * 5_000,
-)
-requires_extensions = pytest.mark.skipif(
-    not hasattr(sqlite3.Connection, "enable_load_extension"),
-    reason="sqlite3 of this Python cannot load extensions",
 )
 
 
@@ -232,6 +227,32 @@ async def test_a_later_process_finds_the_same_and_a_damaged_file_is_made_again(t
     assert modes == {0o700, 0o600}
 
 
+async def test_a_file_with_vectors_of_an_earlier_version_is_used_and_loses_them(tmp_path: Path) -> None:
+    store = tmp_path / "state"
+    async with ToyUpstream(window=WINDOW) as toy:
+        async with open_house(toy, store) as house:
+            identity = await fold(house, make_history(_TEXTS))
+            await search(house, identity, "login page")
+            (path,) = list_files(store)
+        with closing(sqlite3.connect(path)) as index, index:
+            index.execute("CREATE TABLE vectors(piece INTEGER PRIMARY KEY, vector BLOB NOT NULL)")
+            index.execute("CREATE TABLE embedding(name TEXT NOT NULL)")
+            index.execute("INSERT INTO embedding VALUES ('default one')")
+            index.execute("INSERT INTO vectors SELECT id, CAST('numbers' AS BLOB) FROM pieces")
+        file = path.stat().st_ino
+        async with open_house(toy, store) as house:
+            assert await find(house, identity, "login page") == [place(0)]
+        assert (path.stat().st_ino, b"numbers" in path.read_bytes()) == (file, True)
+        # The first message that expires takes them along.
+        with closing(sqlite3.connect(path)) as index, index:
+            index.execute("UPDATE messages SET expires = 0 WHERE position = ?", (place(1),))
+        async with open_house(toy, store) as house:
+            await wait_until(lambda: b"numbers" not in path.read_bytes())
+            assert await find(house, identity, "login page") == [place(0)]
+            assert await find(house, identity, "foo_bar_baz") == []
+        assert path.stat().st_ino == file
+
+
 def _replace(path: Path, data: bytes | None) -> None:
     for beside in path.parent.glob(f"{path.name}-*"):
         beside.unlink()
@@ -309,70 +330,3 @@ async def test_the_files_that_were_used_longest_ago_make_room_for_one_tenant_alo
         assert kept in names and ids[-1] in names and ids[0] not in names
         # It is made again where it is asked for.
         assert await find(house, ids[0], "canary") == [place(0)]
-
-
-# By meaning.
-
-
-@asynccontextmanager
-async def open_meaning(
-    toy: ToyUpstream, embedder: ToyEmbedder, store: Path, model: str
-) -> AsyncIterator[House]:
-    upstream = f'  vectors: {{base_url: "{embedder.url}", api_key: sk-up, discover: false}}\nmodels:'
-    more = f"{ADMIN}{MORE}embeddings: {{upstream: vectors, model: {model}}}\n"
-    settings = make_settings(toy, store=f"disk:{store}", more=more).replace("models:", upstream, 1)
-    async with serve(settings) as product:
-        yield House(toy, product, "sk-a", store)
-
-
-def count_vectors(store: Path) -> int:
-    (path,) = list_files(store)
-    with closing(sqlite3.connect(path)) as index:
-        return int(index.execute("SELECT count(*) FROM vectors").fetchone()[0])
-
-
-@requires_extensions
-async def test_what_means_the_same_is_found_and_each_piece_is_sent_once(tmp_path: Path) -> None:
-    history = make_history(["the automobile is red", "a hound barks", "nothing of note"])
-    store = tmp_path / "state"
-    async with ToyUpstream(window=WINDOW) as toy, serving_embedder() as embedder:
-        async with open_meaning(toy, embedder, store, "one") as house:
-            identity = await fold(house, history)
-            await search(house, identity, "hound")
-            await house.at_rest()
-            assert (await search(house, identity, "vehicle"))[0]["text"] == "the automobile is red"
-            assert (await search(house, identity, "dog"))[0]["text"] == "a hound barks"
-            pieces = [text for text in embedder.texts if text not in ("hound", "vehicle", "dog")]
-            assert len(pieces) == count_vectors(store)
-            assert set(embedder.keys) == {"Bearer sk-up"} and set(embedder.models) == {"one"}
-        # Another model begins anew.
-        async with open_meaning(toy, embedder, store, "two") as house:
-            await search(house, identity, "hound")
-            await house.at_rest()
-            assert count_vectors(store) == len(pieces) and "two" in embedder.models
-            assert (await search(house, identity, "dog"))[0]["text"] == "a hound barks"
-
-
-@requires_extensions
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (500, b""),
-        (200, b"no json"),
-        (200, b'{"data": []}'),
-        (200, b'{"data": [{"index": 0, "embedding": ["x"]}]}'),
-        (200, b'{"data": [{"index": 0, "embedding": [1e99]}]}'),
-    ],
-)
-async def test_without_vectors_the_search_goes_by_words(
-    tmp_path: Path, answer: tuple[int, bytes], caplog: pytest.LogCaptureFixture
-) -> None:
-    async with ToyUpstream(window=WINDOW) as toy, serving_embedder() as embedder:
-        embedder.answer = answer
-        async with open_meaning(toy, embedder, tmp_path / "state", "one") as house:
-            identity = await fold(house, make_history(["the automobile is red", "a hound barks"]))
-            assert (await search(house, identity, "hound"))[0]["text"] == "a hound barks"
-            assert await search(house, identity, "dog") == []
-            await house.at_rest()
-            assert count_vectors(tmp_path / "state") == 0
-            assert caplog.text.count("no embeddings") == 1 and "hound" not in caplog.text

@@ -4,7 +4,6 @@
 """
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,6 @@ async def show_usual(row: Mapping[str, Any]) -> Shown:
 
 @pytest.mark.parametrize("key", TABLE)
 async def test_a_key_changes_something_that_can_be_seen(key: str) -> None:
-    if key.startswith("embeddings") and not hasattr(sqlite3.Connection, "enable_load_extension"):
-        pytest.skip("this Python's sqlite3 loads no extensions")
     row = TABLE[key]
     scene, given, play = _read(row)
     changed = await show(scene, given | {key: row["value"]}, play)

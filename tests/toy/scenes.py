@@ -195,7 +195,6 @@ async def play_session(stage: Stage) -> Shown:
         "others": [(seen.method, seen.path) for seen in toy.requests if not seen.is_chat],
         "signed": [sorted(read_headers(seen)) for seen in toy.requests if seen.path == "/hook"],
         "files": len(files),
-        "embedded": [seen.request.get("model") for seen in toy.requests if "embed" in seen.path],
         "heard": [re.sub(r"[0-9.]+", "N", line) for line in heard],
     }
 
