@@ -87,7 +87,7 @@ async def _wait_signal() -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from gateway.doctor.report import run_doctor
+    from gateway.doctor.command import run_doctor
 
     return run_doctor(options)
 

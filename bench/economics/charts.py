@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from bench.economics.tariffs import PARTS, Bill
 from gateway.replay.numbers import show_tokens
-from gateway.replay.runs import RequestRun
+from gateway.replay.results import RequestRun
 
 _IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 BILLS_IMAGE: Final = _IMAGES / "economics.svg"

@@ -1,5 +1,6 @@
 """Plays the nine conversations through the real plan: each policy, at each price table where that matters."""
 
+import asyncio
 import logging
 import multiprocessing
 import tempfile
@@ -12,10 +13,9 @@ import msgspec
 
 from bench.economics.tariffs import TARIFFS, Tariff
 from bench.economics.workloads import Workload
-from gateway.replay.playing import run_loop
 from gateway.replay.policies import choose_settings
-from gateway.replay.recording import RecordedRequest
-from gateway.replay.runs import RequestRun
+from gateway.replay.recordings import RecordedRequest
+from gateway.replay.results import RequestRun
 from gateway.replay.simulation import ReplaySession, open_gateways
 from gateway.settings import Settings, load_settings
 
@@ -102,7 +102,7 @@ def _play_apart(task: _Task) -> bytes:
     # What a gateway would log of each conversation is in the tables.
     logging.getLogger("gateway").setLevel(logging.CRITICAL)
     found: list[_Done] = []
-    run_loop(_play(task, found))
+    asyncio.run(_play(task, found))
     return msgspec.msgpack.encode(found)
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.economics.tariffs import Bill, Tariff, add_bills
-from gateway.replay.offline import SUMMARY_TOKENS
-from gateway.replay.runs import RequestRun
+from gateway.replay.results import SUMMARY_TOKENS, RequestRun
 
 _TOKENS_PER_PRICE: Final = 1_000_000
 # A summary call beside the history: the template of one that rides, and all around a quoted history.

@@ -13,7 +13,7 @@ from bench.economics.visible import Shares, mean_of, measure_visible
 from bench.economics.workloads import Workload
 from bench.facts import Fold, extract, lose
 from bench.table import print_table, render_target
-from gateway.replay.runs import RequestRun
+from gateway.replay.results import RequestRun
 
 BEST: Final = "best schedule"
 TRUNCATED: Final = "client drops the oldest"

@@ -5,9 +5,8 @@ from dataclasses import astuple, dataclass
 from typing import Final
 
 from gateway.core.money import Price
-from gateway.replay.money import make_usage
-from gateway.replay.prefix_cache import CacheKind, choose_cache
-from gateway.replay.runs import RequestRun
+from gateway.replay.measuring import CacheKind, choose_cache
+from gateway.replay.results import RequestRun
 
 _TOKENS_PER_PRICE: Final = 1_000_000
 
@@ -92,7 +91,7 @@ def _price_prompt(tariff: Tariff, run: RequestRun, added: int) -> Bill:
     if tariff.cache == "none":
         new = min(run.sent, added)
         return Bill(new=_usd(new, tariff.price.input), again=_usd(run.sent - new, tariff.price.input))
-    usage = make_usage(run)
+    usage = run.usage
     read, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
     fresh = run.sent - read - written if tariff.cache == "marked" else run.sent - read
     rest = _usd(fresh, tariff.price.input) + (

@@ -16,7 +16,7 @@ from bench.facts import Fold, find_share, with_list
 from gateway.core.digest.facts import find_names
 from gateway.core.history.lists import NOTHING_TOLD, Told
 from gateway.core.history.transcript import TranscriptEntry
-from gateway.replay.runs import RequestRun
+from gateway.replay.results import RequestRun
 from gateway.wire.registry import CHAT
 
 _REPLIES: Final = 30

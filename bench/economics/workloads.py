@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.replay.readers.transcript import find_cuts, find_reply_end
-from gateway.replay.recording import CHAT_PATH, RecordedRequest
+from gateway.replay.recordings import CHAT_PATH, History, RecordedRequest
 from gateway.wire.body import Slice
 from tests.toy.agent import make_session
 from tests.toy.material import make_prose
@@ -71,17 +70,20 @@ class Workload:
             first = _mark(first) or first
         messages = [first, *others]
         raws = [json.dumps(message).encode() for message in messages]
-        roles = [str(message["role"]) for message in messages]
+        history = History(CHAT_PATH)
+        for message, raw in zip(messages, raws, strict=True):
+            history.add(raw, is_reply=message["role"] == "assistant")
+        history.finish()
         tools = f'"tools":{json.dumps(self.tools)},' if self.tools else ""
         data, places = bytearray(f'{{"model":"{MODEL}",{tools}"messages":['.encode()), list[Slice]()
-        for cut in find_cuts(roles):
-            for raw in raws[len(places) : cut]:
+        for cut in history.cuts:
+            for raw in raws[len(places) : cut.end]:
                 data += b"," if places else b""
                 places.append(Slice(len(data), len(data) + len(raw)))
                 data += raw
             body = _with_mark(data, places, messages) if is_marked else bytes(data)
-            reply = raws[cut : find_reply_end(roles, cut)]
-            yield RecordedRequest(path=CHAT_PATH, body=bytes(body) + b"]}", reply=tuple(reply))
+            reply = tuple(map(bytes, cut.reply))
+            yield RecordedRequest(path=CHAT_PATH, body=bytes(body) + b"]}", reply=reply)
 
 
 def _with_mark(data: bytearray, places: Sequence[Slice], messages: Sequence[Message]) -> bytes:

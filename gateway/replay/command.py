@@ -1,9 +1,10 @@
 """`refold replay`: reads, plays, and shows what came of it."""
 
 import argparse
+import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,24 +15,21 @@ from rich.text import Text
 
 from gateway.activity.prices import load_price_table, make_price_list
 from gateway.command_line.console import render_json
-from gateway.replay.chart import render_chart
-from gateway.replay.errors import ReplayError
-from gateway.replay.money import Pricing
-from gateway.replay.playing import PlayedSource, count_processes, play_all
 from gateway.replay.policies import choose_settings
-from gateway.replay.report import SIMULATED, ReplayReport, make_json
-from gateway.replay.sources import FoundSources, find_sources, list_rules
-from gateway.replay.svg import Panel, render_svg
-from gateway.replay.tables import render_policies, render_sessions
-from gateway.replay.timeline import list_events
+from gateway.replay.recordings import NotARecording, ReplayError
+from gateway.replay.report import render_report_svg, show_report
+from gateway.replay.results import PlayedSource, Pricing, make_report
+from gateway.replay.simulation import ReplayGateway, ReplaySession, open_gateways
+from gateway.replay.sources import FoundSources, Source, find_sources, list_rules, read_source
 from gateway.settings import Settings, load_settings
 
 # Of recordings that name no model, and of a replay without --price.
 _NO_MODEL: Final = "recorded"
-_MOST_SESSIONS: Final = 15
-_MOST_EVENTS: Final = 20
 _MOST_UNREADABLE: Final = 3
-_MOST_CHARTS: Final = 2
+_PROGRESS_REQUESTS: Final = 20
+
+# Is told how many bytes of the files have been played since it was last told.
+OnProgress = Callable[[int], None]
 
 
 def run_replay(options: argparse.Namespace, env: Mapping[str, str], console: Console, errors: Console) -> int:
@@ -41,41 +39,27 @@ def run_replay(options: argparse.Namespace, env: Mapping[str, str], console: Con
     """
     # What a gateway would log of each compaction is in the result.
     logging.getLogger("gateway").setLevel(logging.ERROR)
+    begun = time.monotonic()
     try:
-        report = _play(options, env, errors)
+        settings = load_settings(Path(options.config) if options.config else None, env)
+        sources = find_sources([Path(name) for name in options.files])
+        settings = replace(settings, models=(*settings.models, *list_rules(sources.found)))
+        choices = choose_settings(settings, options.policies, options.window)
+        pricing = _choose_pricing(settings, options.price)
+        _warn_of_unreadable(sources, errors)
+        sessions = _play_with_progress(sources.found, choices, options.price or _NO_MODEL, errors)
     except ReplayError as error:
         errors.print(Text(f"gateway: {error}"))
         return 2
+    report = make_report([*choices], sessions, pricing, time.monotonic() - begun)
     if options.json:
-        console.print(Text(render_json(make_json(report))), soft_wrap=True)
+        console.print(Text(render_json(report)), soft_wrap=True)
     else:
-        show_report(report, console)
+        show_report(report, pricing, console)
     if options.svg is not None:
         Path(options.svg).write_text(render_report_svg(report), "utf-8")
         errors.print(Text(f"wrote {options.svg}"))
-    return 0 if any(source.played for source in report.sources) else 1
-
-
-def _play(options: argparse.Namespace, env: Mapping[str, str], errors: Console) -> ReplayReport:
-    begun = time.monotonic()
-    settings = load_settings(Path(options.config) if options.config else None, env)
-    sources = find_sources([Path(name) for name in options.files])
-    settings = replace(settings, models=(*settings.models, *list_rules(sources.found)))
-    choices = choose_settings(settings, options.policies, options.window)
-    pricing = _choose_pricing(settings, options.price)
-    _warn_of_unreadable(sources, errors)
-    with _open_progress(errors) as progress:
-        task = progress.add_task("replay", total=sum(source.size_bytes for source in sources.found))
-        played = play_all(
-            sources.found,
-            choices,
-            options.price or _NO_MODEL,
-            lambda done: progress.advance(task, done),
-            count_processes(sources.found),
-        )
-    return ReplayReport(
-        policies=[*choices], sources=played, pricing=pricing, seconds=time.monotonic() - begun
-    )
+    return 0 if any(session.played for session in sessions) else 1
 
 
 def _choose_pricing(settings: Settings, model: str | None) -> Pricing:
@@ -88,19 +72,6 @@ def _choose_pricing(settings: Settings, model: str | None) -> Pricing:
     return Pricing(prices.find, model)
 
 
-def _open_progress(errors: Console) -> Progress:
-    """Nothing of it stays on the screen, and in a pipe there is none."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(compact=True),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    )
-
-
 def _warn_of_unreadable(sources: FoundSources, errors: Console) -> None:
     for path, why in sources.unreadable[:_MOST_UNREADABLE]:
         errors.print(Text(f"not a recording: {path}: {why}"), soft_wrap=True)
@@ -109,82 +80,60 @@ def _warn_of_unreadable(sources: FoundSources, errors: Console) -> None:
         errors.print(Text(f"and {left} more files that are no recordings"))
 
 
-def show_report(report: ReplayReport, console: Console) -> None:
-    """For a person."""
-    place = report.shown
-    name, _ = report.find_largest(place)
-    for number in _choose_charts(report):
-        runs = report.find_runs(name, number)
-        console.print(Text(f"{report.policies[number]}: {name}, tokens of each request", style="bold"))
-        console.print(render_chart(runs, console.width), soft_wrap=True)
-        console.print()
-    events = [*list_events(report.find_runs(name, place))]
-    if events:
-        console.print(Text(f"{report.policies[place]}: at which request, and what", style="bold"))
-        console.print(Text("\n".join(events[:_MOST_EVENTS])))
-        if len(events) > _MOST_EVENTS:
-            console.print(Text(f"  and {len(events) - _MOST_EVENTS} more; --json has all", style="dim"))
-        console.print()
-    console.print(Text(f"{report.policies[place]}: each of the sessions", style="bold"))
-    title = "session" if len(report.sources) > 1 else "conversation"
-    console.print(render_sessions(title, report.list_sessions(place), _MOST_SESSIONS))
-    console.print()
-    console.print(render_policies(report.results))
-    console.print()
-    for line in _list_notes(report):
-        console.print(Text(line, style="dim"))
-
-
-def _choose_charts(report: ReplayReport) -> list[int]:
-    """The policy that is shown in detail, and another one beside it."""
-    others = [number for number in range(len(report.policies)) if number != report.shown]
-    return [report.shown, *others][:_MOST_CHARTS]
-
-
-def render_report_svg(report: ReplayReport) -> str:
-    name, _ = report.find_largest(report.shown)
-    panels = [Panel(policy, report.find_runs(name, place)) for place, policy in enumerate(report.policies)]
-    return render_svg(name, panels)
-
-
-def _list_notes(report: ReplayReport) -> list[str]:
-    """What a reader has to know to trust the numbers."""
-    notes = [SIMULATED]
-    results = report.results
-    sums = results[0].sums
-    if sums.window is None:
-        notes.append(
-            "No window is known for the models of these recordings, so nothing is compacted: try --window."
-        )
-    notes += _list_gaps(report.sources)
-    unpriced = results[0].cost.unpriced
-    if unpriced:
-        notes.append(f"{unpriced:,} requests are of models without a price: try --price MODEL.")
-    notes.append(
-        f"Usage was recorded for {sums.recorded_usages:,} of {sums.requests:,} requests. "
-        "A cache is assumed to reuse what a prompt begins with in common with the one before it."
+def _play_with_progress(
+    sources: Sequence[Source], choices: Mapping[str, Settings], model: str, errors: Console
+) -> list[PlayedSource]:
+    """Nothing of the progress stays on the screen, and in a pipe there is none."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(compact=True),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
     )
-    file_bytes = sum(source.file_bytes for source in report.sources)
-    request_bytes = sum(source.request_bytes for source in report.sources)
-    rate, seconds = max(report.seconds, 1e-9), report.seconds
-    notes.append(
-        f"{file_bytes / 1e6:,.1f} MB of recordings, {request_bytes / 1e6:,.1f} MB of requests under "
-        f"{len(report.policies)} {'policy' if len(report.policies) == 1 else 'policies'} in {seconds:.1f} s: "
-        f"{file_bytes / 1e6 / rate:,.1f} and {request_bytes / 1e6 / rate:,.0f} MB/s."
+    with progress:
+        task = progress.add_task("replay", total=sum(source.size_bytes for source in sources))
+        return asyncio.run(play_all(sources, choices, model, lambda done: progress.advance(task, done)))
+
+
+async def play_all(
+    sources: Sequence[Source], choices: Mapping[str, Settings], model: str, on_progress: OnProgress
+) -> list[PlayedSource]:
+    """In the order of the sources. model: of recordings that name none."""
+    async with open_gateways(choices) as gateways:
+        return [
+            # A tenant for each source and policy: they share what is kept in memory.
+            await _play_source(gateways, f"replay-{number}", source, model, on_progress)
+            for number, source in enumerate(sources)
+        ]
+
+
+async def _play_source(
+    gateways: Sequence[ReplayGateway], tenant: str, source: Source, model: str, on_progress: OnProgress
+) -> PlayedSource:
+    try:
+        recording = read_source(source, model)
+    except NotARecording as error:
+        on_progress(source.size_bytes)
+        return PlayedSource(name=source.name, file_bytes=source.size_bytes, failure=str(error))
+    sessions = [ReplaySession(gateway, f"{tenant}-{place}") for place, gateway in enumerate(gateways)]
+    told = request_bytes = 0
+    for done, request in enumerate(recording.list_requests(), start=1):
+        request_bytes += len(request.body)
+        for session in sessions:
+            await session.play(request)
+        if done % _PROGRESS_REQUESTS == 0:
+            so_far = source.size_bytes * done // max(done, recording.count)
+            on_progress(so_far - told)
+            told = so_far
+    on_progress(source.size_bytes - told)
+    return PlayedSource(
+        name=source.name,
+        kind=recording.kind,
+        skipped=recording.skipped,
+        file_bytes=source.size_bytes,
+        request_bytes=request_bytes,
+        played=tuple(session.finish(source.name) for session in sessions),
     )
-    return notes
-
-
-def _list_gaps(sources: Sequence[PlayedSource]) -> list[str]:
-    """What of the recordings was not played."""
-    skipped = sum(source.skipped for source in sources)
-    unread = sum(source.played[0].unread for source in sources if source.played)
-    failed = sum(source.played[0].failed for source in sources if source.played)
-    notes = [f"{source.name} was not played: {source.failure}" for source in sources if source.failure]
-    if skipped:
-        notes.append(f"{skipped:,} damaged lines or entries were skipped.")
-    if unread:
-        notes.append(f"{unread:,} requests would pass unread: other paths, or a history stored upstream.")
-    if failed:
-        notes.append(f"{failed:,} requests failed when they were recorded, and fail here.")
-    return notes

@@ -17,15 +17,14 @@ from gateway.core.sizing.usage import Usage
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
 from gateway.pipeline.relay import Exchange, HeldResponse, Relay
-from gateway.replay.prefix_cache import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
+from gateway.replay.measuring import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
+from gateway.replay.results import SUMMARY_TOKENS, SummaryCallRun
 from gateway.tenants import Tenant
 from gateway.wire.reader import Reading
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What models write if they are not told a length, with the headings of the built-in prompt.
-SUMMARY_TOKENS: Final = 1_500
 # Of the length that a summary may have.
 _CAP_SHARE: Final = 0.8
 _SENTENCE: Final = "The agent read a file, changed it as the task asked, and ran the tests again. "
@@ -92,7 +91,7 @@ class OfflineSummaries(SummaryClient):
     """
 
     def __init__(self) -> None:
-        self._calls: list[tuple[str, Usage, bool]] = []
+        self._calls: list[SummaryCallRun] = []
         self.cached = CachedPrompt()
 
     def is_over_budget(self, tenant: Tenant) -> bool:
@@ -101,7 +100,16 @@ class OfflineSummaries(SummaryClient):
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply:
         tokens = choose_summary_tokens(fitted.call.request.cap)
         usage = self._count_riding(fitted, tokens) if fitted.is_riding else Usage(fitted.raw_tokens, tokens)
-        self._calls.append((fitted.model.model, usage, fitted.is_riding))
+        self._calls.append(
+            SummaryCallRun(
+                fitted.model.model,
+                usage.prompt_tokens,
+                usage.output_tokens,
+                usage.cached_tokens or 0,
+                usage.cache_write_tokens or 0,
+                fitted.is_riding,
+            )
+        )
         text = make_summary_text(tokens, fitted.call.request.parts[-1] if fitted.is_riding else "")
         return SummaryReply(
             Candidate(text=text, finish_reason="stop", has_tool_calls=False, has_error=False), usage
@@ -117,9 +125,9 @@ class OfflineSummaries(SummaryClient):
         read = tokens // STEP_TOKENS * STEP_TOKENS if use.read is not None and tokens >= LEAST_TOKENS else 0
         return Usage(prompt, output, read)
 
-    def take_calls(self) -> list[tuple[str, Usage, bool]]:
-        """The model and the usage of each call since this was last asked for, and whether it rode."""
-        calls, self._calls = self._calls, []
+    def take_calls(self) -> tuple[SummaryCallRun, ...]:
+        """Since this was last asked for."""
+        calls, self._calls = tuple(self._calls), []
         return calls
 
 

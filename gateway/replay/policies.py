@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from gateway.core.policy import Policy
-from gateway.replay.errors import ReplayError
+from gateway.replay.recordings import ReplayError
 from gateway.settings import HookTargets, ModelRule, Settings, Traces
 from gateway.settings.load import PresetError, load_preset
 

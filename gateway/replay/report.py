@@ -1,76 +1,132 @@
-"""What a replay found, as values: for the terminal and for programs (`--json`)."""
+"""The result of a replay in a terminal of 80 columns: charts, events, sessions, policies side by side."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-import msgspec
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from gateway.replay.comparison import Result, compare, find_best, make_result
-from gateway.replay.money import Pricing
-from gateway.replay.offline import SUMMARY_TOKENS
-from gateway.replay.playing import PlayedSource
-from gateway.replay.runs import Played, RequestRun, Sums
+from gateway.replay.charts import Panel, render_chart, render_svg
+from gateway.replay.numbers import UNKNOWN, show_share, show_tokens, show_usd
+from gateway.replay.results import (
+    CompactionRun,
+    Played,
+    PlayedSource,
+    Pricing,
+    ReplayReport,
+    RequestRun,
+    Result,
+    make_result,
+)
 
-# What a result does not come from a recording, or from a decision of the gateway.
-SIMULATED = (
-    f"Simulated: nothing was sent. Every summary has at most {SUMMARY_TOKENS:,} tokens and no content, and "
-    "one that is made in the background is ready before the next request. Prompts and replies have the size "
-    "that was recorded, or else our own count of it; no request is refused."
+# As many columns as 80 characters have room for.
+_POLICIES_IN_A_ROW: Final = 4
+_NAME_COLUMNS: Final = 24
+_MOST_SESSIONS: Final = 15
+_MOST_EVENTS: Final = 20
+_MOST_CHARTS: Final = 2
+_MARK: Final = " *"
+_BOX: Final = box.SIMPLE_HEAD
+
+# What is shown of each policy; None separates groups.
+_ROWS: Final[tuple[tuple[str, Callable[[Result], str]] | None, ...]] = (
+    ("requests", lambda result: f"{result.sums.requests:,}"),
+    ("tokens received", lambda result: show_tokens(result.sums.received)),
+    ("tokens sent", lambda result: show_tokens(result.sums.sent)),
+    ("less by", lambda result: show_share(_find_less(result))),
+    ("largest request received", lambda result: show_tokens(result.sums.largest_received)),
+    ("largest request sent", lambda result: show_tokens(result.sums.largest_sent)),
+    ("smallest window", lambda result: show_tokens(result.sums.window)),
+    (
+        "sent beyond the window",
+        lambda result: f"{result.sums.too_large:,}" if result.sums.window else UNKNOWN,
+    ),
+    None,
+    ("compactions", lambda result: f"{result.sums.compactions:,}"),
+    ("digests", lambda result: f"{result.sums.digests:,}"),
+    ("failed compactions", lambda result: f"{result.sums.failures:,}"),
+    ("prunings", lambda result: f"{result.sums.prunings:,}"),
+    ("summary calls", lambda result: f"{result.sums.calls:,}"),
+    ("their tokens", lambda result: show_tokens(result.sums.call_prompt + result.sums.call_output)),
+    None,
+    ("cache breaks by the client", lambda result: f"{result.sums.rewrites:,}"),
+    ("cache breaks in all", lambda result: f"{result.sums.breaks:,}"),
+    ("prefix reuse without", lambda result: show_share(result.received_reuse)),
+    ("prefix reuse with", lambda result: show_share(result.sent_reuse)),
+    None,
+    ("cost without", lambda result: show_usd(result.cost.without_usd)),
+    ("cost with", lambda result: show_usd(result.cost.with_usd)),
+    ("of that, summaries", lambda result: show_usd(_find_summary_cost(result))),
+    ("saved", lambda result: show_usd(result.cost.saved_usd)),
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayReport:
-    """seconds: that it took."""
+def show_report(report: ReplayReport, pricing: Pricing, console: Console) -> None:
+    """For a person. pricing: of the report."""
+    place = _find_shown(report)
+    policy = report.policies[place].policy
+    largest = _find_largest(report.sessions, place)
+    others = [number for number in range(len(report.policies)) if number != place]
+    # The policy that is shown in detail, and another one beside it.
+    for number in [place, *others][:_MOST_CHARTS]:
+        title = f"{report.policies[number].policy}: {_name(largest)}, tokens of each request"
+        console.print(Text(title, style="bold"))
+        console.print(render_chart(_find_runs(largest, number), console.width), soft_wrap=True)
+        console.print()
+    events = [*_list_events(_find_runs(largest, place))]
+    if events:
+        console.print(Text(f"{policy}: at which request, and what", style="bold"))
+        console.print(Text("\n".join(events[:_MOST_EVENTS])))
+        if len(events) > _MOST_EVENTS:
+            console.print(Text(f"  and {len(events) - _MOST_EVENTS} more; --json has all", style="dim"))
+        console.print()
+    console.print(Text(f"{policy}: each of the sessions", style="bold"))
+    title = "session" if len(report.sessions) > 1 else "conversation"
+    console.print(_render_sessions(title, _list_sessions(report.sessions, place, pricing)))
+    console.print()
+    console.print(_render_policies(report.policies))
+    console.print()
+    for line in _list_notes(report):
+        console.print(Text(line, style="dim"))
 
-    policies: Sequence[str]
-    sources: Sequence[PlayedSource]
-    pricing: Pricing
-    seconds: float
 
-    @property
-    def results(self) -> list[Result]:
-        return compare(self.sources, self.policies, self.pricing)
+def render_report_svg(report: ReplayReport) -> str:
+    largest = _find_largest(report.sessions, _find_shown(report))
+    panels = [Panel(each.policy, _find_runs(largest, at)) for at, each in enumerate(report.policies)]
+    return render_svg(_name(largest), panels)
 
-    @property
-    def best(self) -> int | None:
-        return find_best(self.results)
 
-    @property
-    def shown(self) -> int:
-        """The place of the policy that is shown in detail: the best, or the only one."""
-        return self.best or 0
+# What is shown in detail
 
-    def list_sessions(self, place: int) -> list[tuple[str, Result]]:
-        """What came of each recording under one policy; of each conversation, if there is one recording."""
-        played = [source.played[place] for source in self.sources if source.played]
-        if len(played) == 1:
-            groups = split_conversations(played[0])
-            return [(name, self._make(place, runs)) for name, runs in groups.items()]
-        return [(each.recording, self._make(place, each.requests)) for each in played]
 
-    def find_largest(self, place: int) -> tuple[str, Sequence[RequestRun]]:
-        """The conversation that a chart is worth most for: its name and its requests."""
-        found = ((source.name, self.find_runs(source.name, place)) for source in self.sources)
-        return max(found, key=lambda each: _count_received(each[1]), default=("", ()))
+def _find_shown(report: ReplayReport) -> int:
+    """The place of the best policy, or of the only one."""
+    return next((place for place, result in enumerate(report.policies) if result.is_best), 0)
 
-    def find_runs(self, name: str, place: int) -> Sequence[RequestRun]:
-        """The largest conversation of a recording, by its name."""
-        for source in self.sources:
-            if source.name == name and source.played:
-                groups = split_conversations(source.played[place]).values()
-                return max(groups, key=_count_received, default=())
+
+def _find_largest(sessions: Sequence[PlayedSource], place: int) -> PlayedSource | None:
+    """The one with the conversation that a chart is worth most for."""
+    return max(sessions, key=lambda each: _count_received(_find_runs(each, place)), default=None)
+
+
+def _name(session: PlayedSource | None) -> str:
+    return session.name if session is not None else ""
+
+
+def _find_runs(session: PlayedSource | None, place: int) -> Sequence[RequestRun]:
+    """The largest conversation of a recording."""
+    if session is None or not session.played:
         return ()
-
-    def _make(self, place: int, runs: Sequence[RequestRun]) -> Result:
-        return make_result(self.policies[place], runs, self.pricing)
+    return max(_split_conversations(session.played[place]).values(), key=_count_received, default=())
 
 
 def _count_received(runs: Sequence[RequestRun]) -> int:
     return sum(run.received for run in runs)
 
 
-def split_conversations(played: Played) -> dict[str, list[RequestRun]]:
+def _split_conversations(played: Played) -> dict[str, list[RequestRun]]:
     """The requests of each branch, by what operators see of it."""
     groups: dict[str, list[RequestRun]] = {}
     for run in played.requests:
@@ -78,72 +134,149 @@ def split_conversations(played: Played) -> dict[str, list[RequestRun]]:
     return groups
 
 
-class CostJson(msgspec.Struct, frozen=True):
-    without_usd: float | None
-    with_usd: float | None
-    summaries_usd: float | None
-    saved_usd: float | None
-    unpriced_requests: int
+def _list_sessions(
+    sessions: Sequence[PlayedSource], place: int, pricing: Pricing
+) -> list[tuple[str, Result]]:
+    """What came of each recording under one policy; of each conversation, if there is one recording."""
+    played = [session for session in sessions if session.played]
+    if len(played) != 1:
+        return [(session.name, session.results[place]) for session in played]
+    only = played[0].played[place]
+    groups = _split_conversations(only)
+    return [(name, make_result(only.policy, runs, pricing)) for name, runs in groups.items()]
 
 
-class ResultJson(msgspec.Struct, frozen=True):
-    policy: str
-    is_best: bool
-    sums: Sums
-    sent_reuse: float
-    received_reuse: float
-    cost: CostJson
+def _list_events(requests: Sequence[RequestRun]) -> Iterator[str]:
+    """When a conversation would be compacted and pruned, one line for each time."""
+    for number, run in enumerate(requests, start=1):
+        for compaction in run.compactions:
+            first = next((each for each in requests[number - 1 :] if each.covers == compaction.covers), None)
+            yield f"{number:>5}  {_describe(compaction, first)}"
+        if run.pruned_messages:
+            yield f"{number:>5}  {run.pruned_messages} messages pruned"
+        if run.change == "history":
+            yield f"{number:>5}  the client changes its history"
 
 
-class SessionJson(msgspec.Struct, frozen=True):
-    """played: in the order of the policies."""
-
-    name: str
-    kind: str
-    skipped: int
-    file_bytes: int
-    request_bytes: int
-    failure: str | None
-    results: list[ResultJson]
-    played: tuple[Played, ...]
+def _describe(compaction: CompactionRun, first: RequestRun | None) -> str:
+    """first: the first request that is sent with it, if there is one."""
+    when = "the request waits" if compaction.when == "before" else "in the background"
+    if compaction.failure is not None:
+        return f"no {compaction.kind}, {when}: {compaction.failure}"
+    after = f"{show_tokens(first.sent)} tokens" if first is not None else "not used yet"
+    sizes = f"{show_tokens(compaction.pre_tokens)} to {after}"
+    return f"{compaction.kind} of {compaction.covers} messages, {sizes}, {when}"
 
 
-class ReportJson(msgspec.Struct, frozen=True):
-    simulated: str
-    seconds: float
-    policies: list[ResultJson]
-    sessions: list[SessionJson]
+# Tables
 
 
-def make_json(report: ReplayReport) -> ReportJson:
-    best = report.best
-    return ReportJson(
-        simulated=SIMULATED,
-        seconds=round(report.seconds, 3),
-        policies=[
-            _make_result_json(result, is_best=place == best) for place, result in enumerate(report.results)
-        ],
-        sessions=[_make_session_json(source, report) for source in report.sources],
-    )
-
-
-def _make_session_json(source: PlayedSource, report: ReplayReport) -> SessionJson:
-    results = [make_result(played.policy, played.requests, report.pricing) for played in source.played]
-    best = find_best(results)
-    return SessionJson(
-        name=source.name,
-        kind=source.kind,
-        skipped=source.skipped,
-        file_bytes=source.file_bytes,
-        request_bytes=source.request_bytes,
-        failure=source.failure,
-        results=[_make_result_json(result, is_best=place == best) for place, result in enumerate(results)],
-        played=source.played,
-    )
-
-
-def _make_result_json(result: Result, *, is_best: bool) -> ResultJson:
-    cost = result.cost
-    money = CostJson(cost.received, cost.total, cost.summaries, cost.saved, cost.unpriced)
+def _find_less(result: Result) -> float | None:
     sums = result.sums
-    return ResultJson(result.policy, is_best, sums, sums.sent_reuse, sums.received_reuse, money)
+    return 1 - sums.sent / sums.received if sums.received else None
+
+
+def _find_summary_cost(result: Result) -> float | None:
+    """Without a call they cost nothing, whatever the price."""
+    cost = result.cost
+    return 0.0 if not result.sums.calls and cost.with_usd is not None else cost.summaries_usd
+
+
+def _render_policies(results: Sequence[Result]) -> RenderableType:
+    """The sums of all sessions under each policy; the best one is marked."""
+    tables = [
+        _make_policy_table(results[start : start + _POLICIES_IN_A_ROW])
+        for start in range(0, len(results), _POLICIES_IN_A_ROW)
+    ]
+    best = next((result for result in results if result.is_best), None)
+    if best is None:
+        return Group(*tables)
+    rule = "the least money" if best.cost.with_usd is not None else "the fewest tokens outside of a cache"
+    words = f"*  best: the fewest requests beyond the window, then {rule}"
+    return Group(*tables, Text(words, style="dim"))
+
+
+def _make_policy_table(results: Sequence[Result]) -> Table:
+    table = Table(box=_BOX, pad_edge=False, show_edge=False)
+    table.add_column("all sessions", no_wrap=True)
+    for result in results:
+        name = Text(result.policy + (_MARK if result.is_best else ""), overflow="fold")
+        style = "bold" if result.is_best else ""
+        table.add_column(name, justify="right", style=style, header_style="bold")
+    for row in _ROWS:
+        if row is None:
+            table.add_section()
+        else:
+            label, show = row
+            table.add_row(label, *map(show, results))
+    return table
+
+
+def _render_sessions(title: str, results: Sequence[tuple[str, Result]]) -> RenderableType:
+    """One line each, the largest first. results: name of the session, and what came of it."""
+    shown = sorted(results, key=lambda each: -each[1].sums.received)[:_MOST_SESSIONS]
+    table = Table(box=_BOX, pad_edge=False, show_edge=False, padding=0)
+    table.add_column(Text(title), no_wrap=True, max_width=_NAME_COLUMNS)
+    for name in ("reqs", "received", "sent", "comp", "prune", "breaks", "reuse", "saved"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, result in shown:
+        sums, saved, less = result.sums, result.cost.saved_usd, _find_less(result)
+        table.add_row(
+            Text(_shorten(name)),
+            str(sums.requests),
+            show_tokens(sums.received),
+            show_tokens(sums.sent),
+            *(str(count or "·") for count in (sums.compactions + sums.digests, sums.prunings, sums.breaks)),
+            f"{100 * result.sent_reuse:.0f}%" if sums.sent else UNKNOWN,
+            show_usd(saved) if saved is not None else f"{100 * less:.0f}%" if less is not None else UNKNOWN,
+        )
+    left = len(results) - len(shown)
+    return Group(table, Text(f"and {left} smaller ones; --json has all", style="dim")) if left else table
+
+
+def _shorten(name: str) -> str:
+    """The end of a long name tells more than its beginning."""
+    printable = "".join(character if character.isprintable() else "?" for character in name)
+    return printable if len(printable) <= _NAME_COLUMNS else "…" + printable[1 - _NAME_COLUMNS :]
+
+
+# What a reader has to know to trust the numbers
+
+
+def _list_notes(report: ReplayReport) -> Iterator[str]:
+    yield report.simulated
+    sums, cost = report.policies[0].sums, report.policies[0].cost
+    if sums.window is None:
+        yield "No window is known for the models of these recordings, so nothing is compacted: try --window."
+    yield from _list_gaps(report.sessions)
+    if cost.unpriced_requests:
+        yield f"{cost.unpriced_requests:,} requests are of models without a price: try --price MODEL."
+    yield (
+        f"Usage was recorded for {sums.recorded_usages:,} of {sums.requests:,} requests. "
+        "A cache is assumed to reuse what a prompt begins with in common with the one before it."
+    )
+    file_mb = sum(session.file_bytes for session in report.sessions) / 1e6
+    request_mb = sum(session.request_bytes for session in report.sessions) / 1e6
+    policies, seconds = len(report.policies), report.seconds
+    rate = max(seconds, 1e-9)
+    yield (
+        f"{file_mb:,.1f} MB of recordings, {request_mb:,.1f} MB of requests under "
+        f"{policies} {'policy' if policies == 1 else 'policies'} in {seconds:.1f} s: "
+        f"{file_mb / rate:,.1f} and {request_mb / rate:,.0f} MB/s."
+    )
+
+
+def _list_gaps(sessions: Sequence[PlayedSource]) -> Iterator[str]:
+    """What of the recordings was not played."""
+    for session in sessions:
+        if session.failure:
+            yield f"{session.name} was not played: {session.failure}"
+    skipped = sum(session.skipped for session in sessions)
+    unread = sum(session.played[0].unread for session in sessions if session.played)
+    failed = sum(session.played[0].failed for session in sessions if session.played)
+    if skipped:
+        yield f"{skipped:,} damaged lines or entries were skipped."
+    if unread:
+        yield f"{unread:,} requests would pass unread: other paths, or a history stored upstream."
+    if failed:
+        yield f"{failed:,} requests failed when they were recorded, and fail here."

@@ -5,10 +5,10 @@ recording is a tenant of its own, so that none learns from another. A summary th
 is ready before the next request.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from aiohttp import hdrs
@@ -28,11 +28,10 @@ from gateway.pipeline.plan import WaitBudget
 from gateway.pipeline.proxy import Proxy
 from gateway.planning.message_sizes import Sizer, measure_message
 from gateway.planning.tokenizer import TextCounter, make_counters
-from gateway.replay.measuring import Measured, Measurer
+from gateway.replay.measuring import CacheKind, Measured, Measurer, choose_cache
 from gateway.replay.offline import CachedPrompt, InlineLanes, OfflineClient, OfflineRelay, OfflineSummaries
-from gateway.replay.prefix_cache import CacheKind, choose_cache
-from gateway.replay.recording import RecordedRequest
-from gateway.replay.runs import CompactionRun, Played, RequestRun, SummaryCallRun, When
+from gateway.replay.recordings import RecordedRequest
+from gateway.replay.results import CompactionRun, Played, RequestRun, When
 from gateway.reporting.events import CompactionFailed, Event, Pruned, SessionCompacted, Subscription
 from gateway.settings import Settings
 from gateway.wire.body import JSON_ERRORS
@@ -95,7 +94,7 @@ class ReplaySession:
         summaries = self._gateway.summaries
         summaries.cached = CachedPrompt(*self._measurer.find_sent(turn))
         plan = await self._proxy.planning.plan(turn, WaitBudget(turn.policy.summary), client)
-        before = self._take_made("before")
+        before, calls = self._gateway.events.take(), summaries.take_calls()
         measured = await self._measurer.measure(turn, plan, request.usage)
         summaries.cached = CachedPrompt(measured.sent, measured.use, is_whole=True)
         output = self._count_output(turn, request)
@@ -103,19 +102,16 @@ class ReplaySession:
         with self._proxy.memory.open() as share:
             await self._proxy.sender.send(turn, plan, client, share)
         await self._settle()
-        after = self._take_made("after")
-        run = _make_run(turn, plan, measured)
-        made = before.joined(after)
-        self._runs.append(
-            msgspec.structs.replace(
-                run,
-                output=output,
-                is_usage_recorded=request.usage is not None,
-                compactions=made.compactions,
-                pruned_messages=made.pruned_messages,
-                calls=made.calls,
-            )
+        after = self._gateway.events.take()
+        made = msgspec.structs.replace(
+            _make_run(turn, plan, measured),
+            output=output,
+            is_usage_recorded=request.usage is not None,
+            compactions=(*_list_compactions(before, "before"), *_list_compactions(after, "after")),
+            pruned_messages=sum(event.marks for event in (*before, *after) if isinstance(event, Pruned)),
+            calls=calls + summaries.take_calls(),
         )
+        self._runs.append(made)
         self._failed += request.has_failed
 
     def finish(self, recording: str) -> Played:
@@ -149,59 +145,22 @@ class ReplaySession:
         counter = self._gateway.counters[turn.policy.estimator]
         return sum(_count_reply(turn.received.format, counter, raw) for raw in request.reply)
 
-    def _take_made(self, when: When) -> "_Made":
-        """What was made since it was last asked for."""
-        events = self._gateway.events.take()
-        calls = [
-            SummaryCallRun(
-                model,
-                usage.prompt_tokens,
-                usage.output_tokens,
-                usage.cached_tokens or 0,
-                usage.cache_write_tokens or 0,
-                is_riding,
-            )
-            for model, usage, is_riding in self._gateway.summaries.take_calls()
-        ]
-        found = (_read_event(event, when) for event in events)
-        return _Made(
-            tuple(each for each in found if each is not None),
-            sum(event.marks for event in events if isinstance(event, Pruned)),
-            tuple(calls),
-        )
 
-
-class _Made(NamedTuple):
-    """See RequestRun."""
-
-    compactions: tuple[CompactionRun, ...]
-    pruned_messages: int
-    calls: tuple[SummaryCallRun, ...]
-
-    def joined(self, other: "_Made") -> "_Made":
-        return _Made(
-            self.compactions + other.compactions,
-            self.pruned_messages + other.pruned_messages,
-            self.calls + other.calls,
-        )
-
-
-def _read_event(event: Event, when: When) -> CompactionRun | None:
-    match event:
-        case SessionCompacted():
-            return CompactionRun(
-                when=when,
-                kind=event.kind,
-                covers=event.covers,
-                pre_tokens=event.pre_tokens,
-                post_tokens=event.post_tokens,
-            )
-        case CompactionFailed():
-            return CompactionRun(
-                when=when, kind=event.kind, pre_tokens=event.pre_tokens, failure=event.reason
-            )
-        case _:
-            return None
+def _list_compactions(events: Sequence[Event], when: When) -> Iterator[CompactionRun]:
+    for event in events:
+        match event:
+            case SessionCompacted():
+                yield CompactionRun(
+                    when=when,
+                    kind=event.kind,
+                    covers=event.covers,
+                    pre_tokens=event.pre_tokens,
+                    post_tokens=event.post_tokens,
+                )
+            case CompactionFailed():
+                yield CompactionRun(
+                    when=when, kind=event.kind, pre_tokens=event.pre_tokens, failure=event.reason
+                )
 
 
 def _make_head(request: RecordedRequest, tenant: str) -> RequestHead:

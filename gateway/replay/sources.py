@@ -1,24 +1,65 @@
-"""Which files are recordings: those that are named, and those below folders that are named.
+"""Which files are recordings: those that are named, and those below folders that are named. What a file holds
+says which reader understands it; its name does not matter.
 
 The files of a folder that hold one request each are one recording, in the order of their names.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.replay.errors import NotARecording, ReplayError
-from gateway.replay.readers import gateway_export, opencode, request_log
-from gateway.replay.readers.document import RecordedFile, parse_file
-from gateway.replay.recognition import find_reader
-from gateway.replay.recording import Recording
+from gateway.replay.histories import is_export, is_transcript, read_export, read_rule, read_transcript
+from gateway.replay.recordings import (
+    NotARecording,
+    RecordedFile,
+    Recording,
+    ReplayError,
+    describe_keys,
+    parse_file,
+)
+from gateway.replay.request_log import is_request_log, is_single, read_request_log
+from gateway.replay.sessions import (
+    find_opencode_session,
+    is_claude_code,
+    is_codex,
+    is_opencode,
+    read_claude_code,
+    read_codex,
+    read_opencode,
+)
 from gateway.settings import ModelRule
 
 _SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".har", ".log", ".txt"})
 # That of an export has some names and numbers.
 _LONGEST_FIRST_LINE_BYTES: Final = 1 << 16
 _NUMBER: Final = re.compile(r"(\d+)")
+
+
+class _RecordingReader(NamedTuple):
+    """claims: whether a file has its form, by a sample of it. read: is given the model of recordings that
+    name none.
+    """
+
+    claims: Callable[[RecordedFile], bool]
+    read: Callable[[RecordedFile, str], Recording]
+
+
+_OPENCODE: Final = _RecordingReader(is_opencode, read_opencode)
+_REQUEST_LOG: Final = _RecordingReader(is_request_log, read_request_log)
+# The forms of programs come first; nearly anything may be an entry of a log.
+_READERS: Final = (
+    _RecordingReader(is_export, read_export),
+    _RecordingReader(is_claude_code, read_claude_code),
+    _RecordingReader(is_codex, read_codex),
+    _OPENCODE,
+    _RecordingReader(is_transcript, read_transcript),
+    _REQUEST_LOG,
+)
+_FORMS: Final = (
+    "request logs of OpenAI's and Anthropic's APIs, transcripts with messages, session files of Claude Code, "
+    "Codex and opencode, and what `refold export` writes"
+)
 
 
 class Source(NamedTuple):
@@ -58,23 +99,29 @@ def find_sources(paths: Sequence[Path]) -> FoundSources:
 def read_source(source: Source, model: str) -> Recording:
     """model: of recordings that name none. Raises NotARecording."""
     documents = [_parse(path) for path in source.files]
-    return find_reader(documents[0]).read(_join(documents), model)
+    return _find_reader(documents[0]).read(_join(documents), model)
+
+
+def _find_reader(document: RecordedFile) -> _RecordingReader:
+    """Raises NotARecording."""
+    reader = next((reader for reader in _READERS if reader.claims(document)), None)
+    if reader is None:
+        raise NotARecording(f"it holds {describe_keys(document)}; known are {_FORMS}")
+    return reader
 
 
 def list_rules(sources: Sequence[Source]) -> list[ModelRule]:
     """What exports say about the windows and prices of their models."""
-    rules = (gateway_export.read_rule(_read_first_line(source.files[0])) for source in sources)
+    rules = []
+    for source in sources:
+        with source.files[0].open("rb") as file:
+            rules.append(read_rule(file.readline(_LONGEST_FIRST_LINE_BYTES)))
     return [rule for rule in rules if rule is not None]
-
-
-def _read_first_line(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.readline(_LONGEST_FIRST_LINE_BYTES)
 
 
 def _find_named(path: Path) -> Source:
     try:
-        find_reader(_parse(path))
+        _find_reader(_parse(path))
     except NotARecording as error:
         raise ReplayError(f"{path}: this is no recording: {error}") from error
     return Source(str(path), (path,), path.stat().st_size)
@@ -95,10 +142,10 @@ def _find_below(folder: Path, unreadable: list[tuple[Path, str]]) -> Iterator[So
 def _find_group(path: Path) -> str:
     """The name that the files of one recording share; a file of its own has its own. Raises NotARecording."""
     document = _parse(path)
-    reader = find_reader(document)
-    if reader is request_log and request_log.is_single(document):
+    reader = _find_reader(document)
+    if reader is _REQUEST_LOG and is_single(document):
         return str(path.parent)
-    session = opencode.find_group(document.objects[0]) if reader is opencode else None
+    session = find_opencode_session(document.objects[0]) if reader is _OPENCODE else None
     if session is None:
         return str(path)
     # Of `storage/message/SESSION/…`, `storage/part/MESSAGE/…` and `storage/session/PROJECT/…`.
@@ -130,7 +177,6 @@ def _join(documents: Sequence[RecordedFile]) -> RecordedFile:
         [fields for document in documents for fields in document.objects],
         is_lines=True,
         skipped=sum(document.skipped for document in documents),
-        size_bytes=sum(document.size_bytes for document in documents),
     )
 
 

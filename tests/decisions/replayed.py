@@ -1,10 +1,12 @@
 """Small recordings for tests, and what a replay makes of them."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.replay.playing import PlayedSource, play_all
+from gateway.replay.command import play_all
 from gateway.replay.policies import choose_settings
+from gateway.replay.results import PlayedSource
 from gateway.replay.sources import find_sources
 from gateway.settings import Settings, load_settings
 from tests.toy.transcripts import MODEL
@@ -26,7 +28,6 @@ def play(
     policies: Sequence[str] = ("default",),
     window: int | None = 16_000,
     settings: str = CHARS,
-    processes: int = 1,
 ) -> list[PlayedSource]:
     choices = choose_settings(load(settings, folder), policies, window)
-    return play_all(find_sources(paths).found, choices, MODEL, lambda _: None, processes)
+    return asyncio.run(play_all(find_sources(paths).found, choices, MODEL, lambda _: None))

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gateway.admin.event_stream import EventStream
-from gateway.doctor.upstream_api import examine_upstream
+from gateway.doctor.upstreams import examine_upstream
 from gateway.http.client import Client
 from gateway.http.failures import leads_to_itself
 from gateway.http.ports import describe_bind_error

@@ -15,11 +15,9 @@ import aiohttp
 import pytest
 
 from gateway.core.sizing.usage import Usage
-from gateway.replay.money import make_call_usage
 from gateway.replay.offline import make_summary_text
-from gateway.replay.playing import PlayedSource
-from gateway.replay.recording import RecordedRequest
-from gateway.replay.runs import RequestRun
+from gateway.replay.recordings import RecordedRequest
+from gateway.replay.results import PlayedSource, RequestRun
 from gateway.replay.sources import find_sources, read_source
 from gateway.settings.load import load_preset
 from tests.decisions.replayed import play
@@ -80,7 +78,7 @@ class _Script:
         call = self.calls.popleft()
         assert call.is_riding == is_riding
         text = make_summary_text(call.output_tokens, asked if is_riding else "")
-        return _answer(text, make_call_usage(call))
+        return _answer(text, call.usage)
 
 
 def _answer(text: str, usage: Usage) -> RawAnswer:

@@ -1,26 +1,33 @@
-"""All subjects, in the order in which they matter. Upstreams are asked at the same time."""
+"""`refold doctor`: examines all subjects, in the order in which they matter, and prints what was found."""
 
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
+from gateway.command_line.console import make_console, render_json
 from gateway.command_line.options import load_chosen_settings
-from gateway.doctor.clock import examine_clock
-from gateway.doctor.exposure import examine_exposure
-from gateway.doctor.finding import Diagnosis, blame, note_ok
-from gateway.doctor.ports import examine_ports
-from gateway.doctor.process import examine_process
-from gateway.doctor.search_index import examine_search
-from gateway.doctor.settings_file import examine_errors, examine_settings
+from gateway.doctor.finding import STATUSES, Diagnosis, Level, blame, choose_level, note_ok
+from gateway.doctor.machine import (
+    examine_clock,
+    examine_errors,
+    examine_exposure,
+    examine_ports,
+    examine_process,
+    examine_search,
+    examine_settings,
+)
 from gateway.doctor.store_disk import examine_disk
-from gateway.doctor.streaming import examine_stream
-from gateway.doctor.upstream_api import UpstreamReport, examine_upstream
-from gateway.doctor.windows import examine_windows
+from gateway.doctor.upstreams import UpstreamReport, examine_stream, examine_upstream, examine_windows
 from gateway.http.client import Client
 from gateway.settings import Settings, SettingsError
 from gateway.store.redis_address import is_redis
@@ -29,18 +36,33 @@ _MEMORY: Final = "memory:"
 _MOST_CONVERSATIONS: Final = 500
 # Each is a line of the report.
 _MOST_MODELS: Final = 10
+_STYLES: Final[dict[Level, str]] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+_WORKING: Final = "Examining the set-up …"
 
 
-def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Diagnosis]:
-    """options: of `refold doctor`."""
+def run_doctor(options: argparse.Namespace) -> int:
+    """The exit status: 0 if all is well, 1 with warnings, 2 with problems."""
+    if options.json:
+        findings = _examine(options)
+        value = {"level": choose_level(findings), "findings": findings}
+        # Not `print`, which belongs to the program itself.
+        sys.stdout.write(render_json(value) + "\n")
+    else:
+        with make_console(is_error=True).status(_WORKING):
+            findings = _examine(options)
+        _show_findings(make_console(), findings)
+    return STATUSES[choose_level(findings)]
+
+
+def _examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Diagnosis]:
     try:
         settings = load_chosen_settings(options, env)
     except SettingsError as error:
         return list(examine_errors(error))
-    return asyncio.run(_examine(settings, options))
+    return asyncio.run(_examine_all(settings, options))
 
 
-async def _examine(settings: Settings, options: argparse.Namespace) -> list[Diagnosis]:
+async def _examine_all(settings: Settings, options: argparse.Namespace) -> list[Diagnosis]:
     reports, answers = await _ask_upstreams(settings, options.ask)
     used = await asyncio.to_thread(_find_used_models, settings)
     models = [*options.models, *([options.ask] if options.ask else []), *used]
@@ -98,3 +120,23 @@ async def _ask_upstreams(
         usable = [upstream for name, upstream in upstreams.items() if reports[name].is_usable]
         asked = (examine_stream(client, settings, each, model, reports[each.name].names) for each in usable)
         return reports, list(await asyncio.gather(*asked))
+
+
+def _show_findings(console: Console, findings: Sequence[Diagnosis]) -> None:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        style = _STYLES[finding.level]
+        table.add_row(Text(finding.subject, "dim"), Text(finding.level, style), Text(finding.what))
+        if finding.fix is not None:
+            table.add_row("", Text("fix", "bold"), Text(finding.fix, "cyan"))
+    console.print(table)
+    console.print(Text(_summarize(findings), _STYLES[choose_level(findings)]))
+
+
+def _summarize(findings: Sequence[Diagnosis]) -> str:
+    problems = sum(finding.level == "problem" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in findings)
+    return "All is well." if not problems + warnings else f"problems: {problems}, warnings: {warnings}"

@@ -6,34 +6,31 @@ headers, status, and the response, as JSON, as text, or as the text of a stream.
 array of them (also under `interactions` or `log.entries`, as in HAR files), or one a line.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.replay.readers.document import (
+from gateway.replay.recordings import (
+    CHAT_PATH,
+    MESSAGES_PATH,
+    RESPONSES_PATH,
     RecordedFields,
     RecordedFile,
+    RecordedRequest,
+    RecordedUsage,
+    Recording,
     find_fields,
     find_list,
     find_object,
     find_text,
     find_value,
-)
-from gateway.replay.recording import (
-    CHAT_PATH,
-    MESSAGES_PATH,
-    RESPONSES_PATH,
-    RecordedRequest,
-    RecordedUsage,
-    Recording,
+    read_usage,
 )
 from gateway.wire.reader import ResponseReader
 from gateway.wire.registry import find_format
-from gateway.wire.usage import find_usage
 
-KIND: Final = "request log"
 _BODY_KEYS: Final = ("body", "request_body", "requestBody", "request", "input_body", "postData", "text")
 _RESPONSE_KEYS: Final = ("response", "response_body", "responseBody", "reply", "output")
 _PATH_KEYS: Final = ("path", "url", "endpoint", "uri")
@@ -50,16 +47,15 @@ class _LoggedResponse(NamedTuple):
     has_failed: bool = False
 
 
-def claims(document: RecordedFile) -> bool:
+def is_request_log(document: RecordedFile) -> bool:
     return any(find_body(entry) is not None for entry in _list_entries(document)[:5])
 
 
-def read(document: RecordedFile, model: str) -> Recording:
-    """model: is not needed; every body names one."""
+def read_request_log(document: RecordedFile, model: str) -> Recording:
     entries = _list_entries(document)
     found = [(entry, body) for entry in entries if (body := find_body(entry)) is not None]
     return Recording(
-        kind=KIND,
+        kind="request log",
         list_requests=lambda: (_read_entry(entry, body) for entry, body in found),
         count=len(found),
         skipped=document.skipped + len(entries) - len(found),
@@ -126,11 +122,9 @@ def _decode_text(raw: msgspec.Raw) -> bytes | None:
 
 
 def _read_entry(entry: RecordedFields, body: bytes) -> RecordedRequest:
-    fields = find_fields(body) or {}
-    path = _find_path(entry) or guess_path(fields)
     response = _read_response(entry)
     return RecordedRequest(
-        path=path,
+        path=_find_path(entry) or guess_path(find_fields(body) or {}),
         body=body,
         headers=_read_headers(entry),
         usage=response.usage,
@@ -224,8 +218,7 @@ def _read_response(entry: RecordedFields) -> _LoggedResponse:
         inner = find_response(fields)
         if inner is not None:
             return inner._replace(has_failed=_has_failed(statuses) or "error" in fields or "fail" in fields)
-    usage = find_value(entry, "usage")
-    return _LoggedResponse(_read_usage(usage), has_failed=_has_failed(statuses))
+    return _LoggedResponse(read_usage(entry), has_failed=_has_failed(statuses))
 
 
 def find_response(fields: RecordedFields) -> _LoggedResponse | None:
@@ -241,7 +234,7 @@ def find_response(fields: RecordedFields) -> _LoggedResponse | None:
     if text is not None and "usage" not in fields and (plain := _decode_text(text)) is not None:
         within = find_fields(plain)
         return find_response(within) if within is not None else _read_stream(plain)
-    return _LoggedResponse(_read_usage(find_value(fields, "usage")), _read_reply(fields))
+    return _LoggedResponse(read_usage(fields), _read_reply(fields))
 
 
 def _read_stream(data: bytes) -> _LoggedResponse:
@@ -251,11 +244,6 @@ def _read_stream(data: bytes) -> _LoggedResponse:
     reading = reader.finish()
     usage = RecordedUsage(reading.usage.prompt_tokens, reading.usage.output_tokens) if reading.usage else None
     return _LoggedResponse(usage, has_failed=reading.has_error)
-
-
-def _read_usage(value: object) -> RecordedUsage | None:
-    found = find_usage(value) if isinstance(value, Mapping) else None
-    return RecordedUsage(found.prompt_tokens, found.output_tokens) if found is not None else None
 
 
 def _read_reply(fields: RecordedFields) -> tuple[bytes, ...]:
