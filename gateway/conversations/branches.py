@@ -153,6 +153,10 @@ class Branches:
         known = self._places.get(conversation_id, ())[-1:]
         return any(branch.link not in conversation.chain for branch in known)
 
+    def was_deleted(self, turn: Turn) -> bool:
+        """Whether its conversation was deleted since the request was read. What it holds must not be kept."""
+        return self._memory.was_purged(turn.purges, make_tag(turn.owner), turn.conversation_id)
+
     def answer(self, turn: Turn, plan: Plan, head: Head, time: SettingsTime) -> None:
         """Called after each response.
 
@@ -160,7 +164,7 @@ class Branches:
         kept: it has their upstream and a credential that may not hold any more.
         """
         branch = turn.branch
-        if branch is None or self._memory.was_purged(turn.purges, branch.tag, branch.id):
+        if branch is None or self.was_deleted(turn):
             return
         if turn.on_event is not None:
             # It holds what it has collected of the response.

@@ -333,15 +333,18 @@ class ResponseRecorder(msgspec.Struct, kw_only=True):
     # Whether they are written to the store at once.
     saves_turn: bool
     saves_items: bool
+    # Whether its conversation was deleted since. Then nothing is kept.
+    is_deleted: Callable[[], bool] | None = None
 
-    def note_sent(self, changes: str, conversation_id: str) -> None:
+    def note_sent(self, changes: str, conversation_id: str, is_deleted: Callable[[], bool]) -> None:
         """Before the request is sent. changes: see NamedTurn.sent."""
         self.turn = self.turn._replace(sent=changes, conversation=conversation_id)
+        self.is_deleted = is_deleted
 
-    def note(self, _: SseEvent, documents: list[ResponseDocument]) -> None:
+    def note(self, event: SseEvent, documents: list[ResponseDocument]) -> None:
         """Each event of the response; with the last one it is kept."""
-        response = self.collector.feed(documents)
-        if response is None:
+        response = self.collector.feed(documents, event.data)
+        if response is None or (self.is_deleted is not None and self.is_deleted()):
             return
         for name, item in zip(response.names, response.items, strict=True):
             if name is not None:

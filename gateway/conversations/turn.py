@@ -83,7 +83,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     # Called with each event of the response, if a later request may name that response.
     on_event: OnEvent | None = None
     # In the same case called before the request is sent: with what the gateway changed, and the conversation.
-    note_sent: Callable[[str, str], None] | None = None
+    note_sent: Callable[[str, str, Callable[[], bool]], None] | None = None
 
     @property
     def owner(self) -> str:

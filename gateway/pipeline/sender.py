@@ -66,7 +66,8 @@ class Sender:
         adds_usage = self.calls.adds_usage(turn)
         make_call = partial(self.calls.make, turn, plan)
         if turn.note_sent is not None:
-            turn.note_sent(fingerprint_plan(plan), turn.conversation_id)
+            is_deleted = partial(self.branches.was_deleted, turn)
+            turn.note_sent(fingerprint_plan(plan), turn.conversation_id, is_deleted)
         answered, name = client.answered, plan.name
         answered.plan, answered.received, answered.sent = name, plan.received, plan.sent
         call = await make_call(adds_usage=adds_usage)
@@ -112,7 +113,7 @@ class Sender:
         if 200 <= status < 300 and is_usable and not reading.has_error:
             head = self.responses.record_response(turn, plan, usage)
             self.branches.answer(turn, plan, head, self.time)
-            self.reporter.note_request(turn, plan, usage)
+            self.reporter.note_request(turn, plan, usage, is_deleted=self.branches.was_deleted(turn))
         if usage is not None and is_window_exceeded(reading.finish_reason):
             self.learner.learn_from_full_window(turn, usage)
 

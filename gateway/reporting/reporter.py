@@ -75,13 +75,13 @@ class Reporter:
         """From now on it is told of requests and summaries."""
         self._sessions = sessions
 
-    def note_request(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
+    def note_request(self, turn: Turn, plan: Plan, usage: Usage | None, *, is_deleted: bool = False) -> None:
         """An answered request. Called for each of them, so all of this is plain counting.
 
-        usage: as the upstream reported it.
+        usage: as the upstream reported it. is_deleted: its conversation is, and no text of it is kept.
         """
         noted = self._activity.note_request(turn, plan, usage)
-        if self._sessions is not None:
+        if self._sessions is not None and not is_deleted:
             self._sessions.note_request(turn)
         tenant = turn.tenant.label
         self._metrics.note_request(tenant, plan, usage)

@@ -105,11 +105,16 @@ class ResponseCollector(ABC):
         self._items: list[bytes] = []
         # Negative once there is nothing more to collect.
         self._room = _MAX_BYTES
+        self._data: bytes | None = None
 
-    def feed(self, documents: Sequence[ResponseDocument]) -> StoredResponse | None:
-        """Is fed the JSON objects of each event. The response, once, at the event that completes it."""
+    def feed(self, documents: Sequence[ResponseDocument], data: bytes | None = None) -> StoredResponse | None:
+        """Is fed the JSON objects of each event. The response, once, at the event that completes it.
+
+        data: of the event. What does not stand in it word for word, as a reader had to mend it, is not kept.
+        """
         if self._room < 0:
             return None
+        self._data = data
         try:
             return self._collect(documents)
         except (ValueError, KeyError, RecursionError):
@@ -122,10 +127,12 @@ class ResponseCollector(ABC):
         """Raises ValueError, KeyError or RecursionError for what is not understood."""
 
     def _take(self, raw: Raw) -> Raw:
-        """Raises ValueError if it is too much."""
+        """Raises ValueError if it is too much, or not what was received."""
         self._room -= len(raw)
         if self._room < 0:
             raise ValueError("too large")
+        if self._data is not None and bytes(raw) not in self._data:
+            raise ValueError("mended")
         return raw
 
 

@@ -26,8 +26,7 @@ from tests.shared_data import SHARED, requires_shared
 pytestmark = requires_shared
 
 _TRANSCRIPTS = SHARED / "data" / "transcripts"
-# A name of the session is the least that is wanted of a partial proof, and without a proof only the complete
-# one counts.
+# A partial proof needs less where the client names its session.
 _NAMED = HistorySource(b"source", is_named=True)
 _UNNAMED = _NAMED._replace(is_named=False)
 _PLACEHOLDERS = find_placeholders("")

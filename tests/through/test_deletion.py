@@ -272,6 +272,7 @@ async def test_a_request_that_is_under_way_brings_no_summary_of_it_back(
         # Its body is not kept either: nobody could have a summary made of it.
         assert (await ask(product, "POST", f"/conversations/{identity}/compact", b"{}"))[0] == 409
         assert summaries == len(site.toy.summaries)
+        assert await site.find("gone") == set()
         await say(product, _GONE, 13)
         assert len(site.toy.summaries) > summaries
 
