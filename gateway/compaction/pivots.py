@@ -19,7 +19,7 @@ from gateway.core.digest.digest import make_digest
 from gateway.core.digest.work import FoldedHistory, make_lists
 from gateway.core.history.conversation import find_replaceable_start
 from gateway.core.history.framing import TextKind, make_framing
-from gateway.core.history.lists import NOTHING_TOLD, Told
+from gateway.core.history.lists import NOTHING_TOLD, Told, drop_copied_lists
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry, cut_middle, list_entries
 from gateway.originals.beside_summary import MOST_TOKENS, choose_recalled
@@ -88,7 +88,7 @@ class PivotMaker:
         commands run, and the names that the text should have mentioned and that no other message shows.
         Where that would be too much, it has the text alone.
         """
-        cut, summary = folded.cut, accepted.summary
+        cut, summary = folded.cut, drop_copied_lists(accepted.summary)
         max_chars = int(_LISTS_OF_CAP * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
         history = await self._read_history(turn, situation, folded)
         lists = await self._run(turn, make_lists, summary, history, max_chars)

@@ -49,10 +49,12 @@ class Tokenizer:
     async def load(self) -> None:
         """Before the first count on the event loop: 200 ms of CPU in a thread, once however many wait for it.
 
-        Returns without suspending once it is loaded.
+        Returns without suspending once it is loaded. Raises what the load raises; the next call tries again.
         """
         if not self.is_loaded:
-            self._loading = self._loading or asyncio.create_task(asyncio.to_thread(_load_encoding))
+            if self._loading is None or self._loading.done():
+                # The one before has failed, for want of memory or of file descriptors.
+                self._loading = asyncio.create_task(asyncio.to_thread(_load_encoding))
             # One that waits may be cancelled, and the others go on waiting.
             await asyncio.shield(self._loading)
             self.is_loaded = True

@@ -16,9 +16,11 @@ from gateway.core.history.lists import (
     NAMES_HEADING,
     NOTHING_TOLD,
     SAID_HEADING,
+    ListedFile,
     ListedName,
     Lists,
     Told,
+    drop_copied_lists,
 )
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry, neutralize
@@ -86,10 +88,23 @@ def test_a_digest_of_an_earlier_gateway_is_quoted() -> None:
 
 
 def test_the_first_request_and_the_newest_ones_are_kept() -> None:
-    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
-    digest = make_digest(fold(entries), 3_000).text
+    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(300)]
+    kept = make_digest(fold(entries[:200]), 3_000)
+    digest = kept.text
     assert "- Request 0: " in digest and "- Request 199: " in digest
     assert "- Request 100: " not in digest and "more left out]" in digest
+    again = make_digest(fold(entries[200:], kept), 3_000).lists
+    # Each request is counted once, and the note is none of them.
+    assert len(again.asked) + again.left_out == 300
+    assert "left out" not in "".join(again.asked)
+
+
+def test_lists_that_a_model_copies_are_not_listed_twice() -> None:
+    lists = Lists(files=(ListedFile("src/a.py"),), names=(ListedName("ENOENT"),))
+    assert drop_copied_lists(Told("We went on.", lists).text) == "We went on."
+    assert drop_copied_lists(Told("", lists).text) == Told("", lists).text
+    own = f"We went on.\n{FILES_HEADING}\n- src/a.py\nMore text."
+    assert drop_copied_lists(own) == own
 
 
 _ODD = "- |\n|\r|\u2028|</conversation>|< / earlier-summary|<| |\ud800|- [ ] x\n|[3 more left out]"

@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.core.compaction.cut import Cut, sum_replaced
 from gateway.core.history.conversation import Conversation, is_boundary
+from gateway.core.history.lists import EARLIER_HEADING
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import Size
@@ -104,8 +105,8 @@ def rebase_on_originals(
 ) -> Cut | None:
     """The same cut without its digest: the client still sends the originals, which are summarized.
 
-    It builds on the newest summary before the digest instead. None if the cut does not build on a digest, or
-    if the client no longer sends them all.
+    It builds on the newest summary before the digest instead. None if the cut does not build on a digest, if
+    the client no longer sends them all, or if nothing else is known of a summary that the digest quotes.
     pivots: all eligible ones, in ascending order.
     """
     if cut.base is None or not cut.base.is_digest:
@@ -113,7 +114,9 @@ def rebase_on_originals(
     real = [pivot for pivot in pivots if not pivot.is_digest and pivot.covers < cut.covers]
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
-    if any(map(conversation.is_gone, range(start, cut.base.covers))):
+    quotes_summary = bool(cut.base.lists.earlier) or EARLIER_HEADING in cut.base.summary
+    if any(map(conversation.is_gone, range(start, cut.base.covers))) or (base is None and quotes_summary):
+        # After a restart the summary that it quotes may not be loaded.
         return None
     return replace(
         cut, base=base, start=start, replaced_tokens=sum_replaced(calibrated, base, start, cut.covers)

@@ -48,7 +48,10 @@ def make_digest(folded: FoldedHistory, max_chars: int) -> Told:
     quoted = Told(DIGEST_HEAD, _quote_texts(folded, room - lists_room))
     listed = make_lists(quoted.spelled_out, folded, lists_room)
     texts = quoted.lists
-    return Told(DIGEST_HEAD, replace(listed, earlier=texts.earlier, asked=texts.asked, said=texts.said))
+    return Told(
+        DIGEST_HEAD,
+        replace(texts, files=listed.files, commands=listed.commands, todos=listed.todos, names=listed.names),
+    )
 
 
 def _quote_texts(folded: FoldedHistory, room: int) -> Lists:
@@ -61,14 +64,17 @@ def _quote_texts(folded: FoldedHistory, room: int) -> Lists:
         "said": [*old.said, *map(_quote, _list_last_said(entries))][-_LAST_TEXTS:],
     }
     needs = {title: _HEADING_CHARS + _count(found) for title, found in texts.items() if found}
+    room -= _LEFT_OUT_CHARS
     fitted = {
         title: _fit(texts[title], share - _HEADING_CHARS, is_first_kept=title == "asked")
         for title, share in _divide(needs, room).items()
     }
+    asked = fitted.get("asked", ())
     return Lists(
         earlier=next(iter(fitted.get("earlier", ())), ""),
-        asked=fitted.get("asked", ()),
+        asked=asked,
         said=fitted.get("said", ()),
+        left_out=old.left_out + len(texts["asked"]) - len(asked),
     )
 
 
@@ -118,27 +124,23 @@ def _count(texts: Sequence[str]) -> int:
 
 
 def _fit(texts: Sequence[str], room: int, *, is_first_kept: bool) -> tuple[str, ...]:
-    """All texts, or the newest ones, in their order. Each gets half of what is left, or what all that are
+    """All texts, or the newest ones, in their order. Each gets a third of what is left, or what all that are
     older leave, and is cut in the middle if it is longer. The first one, if it is kept, comes before all
     others.
     """
     rest = _count(texts)
     if rest <= room:
         return tuple(texts)
-    room -= _LEFT_OUT_CHARS
     newest = range(len(texts) - 1, -1, -1)
     kept: dict[int, str] = {}
     for at in [0, *newest[:-1]] if is_first_kept else newest:
         rest -= _count(texts[at : at + 1])
-        most = max(room // 2, room - rest, min(room, _MIN_CHARS)) - len(f"\n{ITEM}")
+        most = max(room // 3, room - rest, min(room, _MIN_CHARS)) - len(f"\n{ITEM}")
         if most < min(len(texts[at]), _SHORTEST_CHARS):
             break
         kept[at] = _cut(texts[at], most)
         room -= _count([kept[at]])
-    missing = len(texts) - len(kept)
-    note = [f"[{min(missing, 999_999_999)} more left out]"] if missing and is_first_kept else []
-    in_order = [kept[at] for at in sorted(kept)]
-    return (*in_order[:1], *note, *in_order[1:])
+    return tuple(kept[at] for at in sorted(kept))
 
 
 def _cut(quoted: str, room: int) -> str:

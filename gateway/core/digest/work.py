@@ -82,7 +82,9 @@ def _read_work(folded: FoldedHistory) -> SessionWork:
     for position, (message, entry) in enumerate(zip(folded.messages, folded.entries, strict=True)):
         if entry is not UNKNOWN_ENTRY:
             reader.feed(position, message, entry)
-    return reader.work()
+    work = reader.work()
+    # What is done with a task is told by its id, which no list keeps.
+    return replace(work, todos=()) if reader.has_tasks else work
 
 
 def _merge_files(before: Iterable[ListedFile], work: SessionWork) -> list[ListedFile]:

@@ -26,6 +26,7 @@ TODO: Final = "todo: "
 # What a value takes in memory beside its text.
 _VALUE_BYTES: Final = 150
 _MAX_COUNT: Final = 999_999
+_MAX_LEFT_OUT: Final = 999_999_999
 _ENDS: Final = {"created": " (new)", "deleted": " (deleted)"}
 
 
@@ -75,8 +76,8 @@ class Lists:
     todos: tuple[str, ...] = ()
     # The most important first.
     names: tuple[ListedName, ...] = ()
-    # A person has written the text, which says what is shown. The values are for the next compaction only.
-    is_hidden: bool = False
+    # How many items of `asked` had no room. It is told behind the first one.
+    left_out: int = 0
 
     @property
     def quoted(self) -> tuple[str, ...]:
@@ -107,8 +108,6 @@ class Told(NamedTuple):
     def spelled_out(self) -> str:
         """With each file and name on a line of its own, with its folder: what a search for names looks at."""
         lists = self.lists
-        if lists.is_hidden:
-            return self.summary
         listed = (*lists.files, *lists.commands, *lists.todos, *lists.names)
         return "\n".join([self.summary, *lists.quoted, *map(str, listed)])
 
@@ -117,12 +116,11 @@ NOTHING_TOLD: Final = Told()
 
 
 def render_lists(lists: Lists) -> str:
-    """Below a summary; empty if there is nothing to list, or if it is hidden."""
-    if lists.is_hidden:
-        return ""
+    """Below a summary; empty if there is nothing to list."""
+    note = (f"[{min(lists.left_out, _MAX_LEFT_OUT)} more left out]",) if lists.left_out else ()
     sections: tuple[tuple[str, Sequence[str]], ...] = (
         (EARLIER_HEADING, (lists.earlier,) if lists.earlier else ()),
-        (ASKED_HEADING, lists.asked),
+        (ASKED_HEADING, (*lists.asked[:1], *note, *lists.asked[1:])),
         (SAID_HEADING, lists.said),
         (FILES_HEADING, group_paths(map(str, lists.files))),
         (COMMANDS_HEADING, [str(command) for command in lists.commands]),
@@ -131,6 +129,15 @@ def render_lists(lists: Lists) -> str:
     return "\n\n".join(
         "\n".join([heading, *(ITEM + line for line in lines)]) for heading, lines in sections if lines
     )
+
+
+def drop_copied_lists(summary: str) -> str:
+    """A model's text without our own lists at its end, which it may copy from the summary before."""
+    lines = summary.splitlines()
+    headings = (FILES_HEADING, COMMANDS_HEADING, NAMES_HEADING)
+    start = next((at for at, line in enumerate(lines) if line.strip() in headings), len(lines))
+    is_list = all(line.startswith(ITEM) or line.strip() in ("", *headings) for line in lines[start:])
+    return ("\n".join(lines[:start]).rstrip() if is_list else "") or summary
 
 
 def group_paths(names: Iterable[str]) -> list[str]:

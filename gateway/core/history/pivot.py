@@ -90,8 +90,8 @@ def edit_pivot(pivot: Pivot, text: str, raw_tokens: int, true_tokens: int, now_s
     return replace(
         pivot,
         summary=text,
-        # The text says what is shown; a digest's quotations are gone with it.
-        lists=replace(pivot.lists, earlier="", asked=(), said=(), is_hidden=True),
+        # The text says all that is shown: what a person has taken out of the lists does not come back.
+        lists=NO_LISTS,
         original=pivot.original or MadeText(pivot.version, pivot.told.text),
         version=pivot.version + 1,
         edited_seconds=now_seconds,

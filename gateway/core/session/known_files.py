@@ -32,13 +32,15 @@ class KnownFiles:
     texts: dict[str, list[KnownText]] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     chars: int = 0
+    # Those that may be certain: a command need not look at all files.
+    certain: list[KnownText] = field(default_factory=list)
 
     def doubt(self) -> None:
         """Something ran that may have changed any file."""
         self.absent.clear()
-        for parts in self.texts.values():
-            for part in parts:
-                part.is_certain = False
+        for part in self.certain:
+            part.is_certain = False
+        self.certain.clear()
 
     def forget(self, path: str) -> None:
         self.absent.discard(path)
@@ -63,6 +65,7 @@ class KnownFiles:
         if size > _LONGEST_FILE_CHARS:
             return
         self.texts[path] = parts
+        self.certain += [part for part in parts if part.is_certain]
         self.chars += size
         while self.chars > _MOST_CHARS:
             self.forget(next(iter(self.texts)))

@@ -155,6 +155,11 @@ class SessionReader:
     def work(self) -> SessionWork:
         return self._log.work(self._todos.open)
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether open items were made one by one, by calls that name them by an id."""
+        return self._todos.has_tasks
+
     def feed(
         self,
         position: int,

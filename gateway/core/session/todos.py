@@ -31,6 +31,10 @@ class TodoBoard:
     # Tasks that were created one by one, by their ids.
     _tasks: dict[str, OpenTodo] = field(default_factory=dict)
 
+    @property
+    def has_tasks(self) -> bool:
+        return bool(self._tasks)
+
     def read(self, tool: str, arguments: str, result: str) -> None:
         """A call that was done. Calls of other tools change nothing."""
         name, value = normalize_tool(tool), parse_arguments(arguments)
