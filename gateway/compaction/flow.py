@@ -532,12 +532,13 @@ class Compactions:
         self, pivot: Pivot, base: Pivot | None, held: Lease
     ) -> Callable[[Lease], Coroutine[Any, Any, Pivot | Rejected | None]]:
         """Nobody edits the base while its lease is held; a digest in the summary's place has another."""
-        edits = self._state.edits
+        edits, known = self._state.edits, self._state.pivots.find(pivot.key)
 
         async def write(lease: Lease) -> Pivot | Rejected | None:
             if base is not None and lease is not held and await edits.has_changed(base):
                 return EDITED
-            if await edits.has_text_of_a_person(pivot):
+            # Nobody waits for a store that is away to say that nothing was there.
+            if known is not None and await edits.has_text_of_a_person(pivot):
                 return EDITED
             return await self._state.pivots.save_leased(lease, pivot)
 
