@@ -306,8 +306,6 @@ class Compactions:
             return
         is_for_cost = is_due and not self._planner.is_past_soft(turn, total_tokens)
         reason = CompactionReason.COST if is_for_cost else CompactionReason.SOFT_THRESHOLD
-        if not is_for_cost:
-            self._end_due(turn)
         marker = self.save_marker(turn, reason)
         calls = turn.policy.summary.max_calls
         request = CompactionRequest(reason=reason, calls=calls, is_resumed=plan is None)
@@ -409,6 +407,9 @@ class Compactions:
         base = job.cut.base
         if base is not None and await self._state.edits.has_changed(base):
             return CompactionResult(EDITED, 0)
+        if job.request.reason is CompactionReason.SOFT_THRESHOLD:
+            # No other process makes one for cost: this one holds the lease.
+            self._end_due(job.turn)
         place = ChainPlace(job.key, job.cut.covers)
         self._state.news.announce_place("compacting", job.turn.owner, place)
         try:

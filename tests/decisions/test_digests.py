@@ -103,6 +103,7 @@ def test_lists_that_a_model_copies_are_not_listed_twice() -> None:
     lists = Lists(files=(ListedFile("src/a.py"),), names=(ListedName("ENOENT"),))
     assert drop_copied_lists(Told("We went on.", lists).text) == "We went on."
     assert drop_copied_lists(Told("", lists).text) == Told("", lists).text
+    assert drop_copied_lists("Of its own.\r\n ") == "Of its own.\r\n "
     own = f"We went on.\n{FILES_HEADING}\n- src/a.py\nMore text."
     assert drop_copied_lists(own) == own
 

@@ -185,7 +185,7 @@ def rank_facts(messages: Sequence[TranscriptEntry], known: Mapping[str, int]) ->
     }
     scores = {fact: found.score(len(entries), known.get(fact, 0)) for fact, found in mentions.items()}
     ranked = sorted(scores, key=lambda fact: (-scores[fact], -mentions[fact].newest))
-    mentioned = [fact for fact in ranked if scores[fact] >= _LEAST_SCORE and _may_be_listed(fact)]
+    mentioned = [fact for fact in ranked if scores[fact] >= _LEAST_SCORE and may_be_listed(fact)]
     newest_from = len(entries) - len(entries) // _NEWEST_PART
     repeated = [
         fact
@@ -196,12 +196,12 @@ def rank_facts(messages: Sequence[TranscriptEntry], known: Mapping[str, int]) ->
     return RankedFacts(
         mentioned=mentioned,
         repeated=sorted(repeated, key=lambda fact: -counts[fact]),
-        earlier=sorted(filter(_may_be_listed, left), key=lambda fact: -known[fact]),
+        earlier=sorted(filter(may_be_listed, left), key=lambda fact: -known[fact]),
         counts=counts,
     )
 
 
-def _may_be_listed(fact: str) -> bool:
+def may_be_listed(fact: str) -> bool:
     """Whether a fact may be repeated: it is not a key, and cannot close a fence."""
     return not is_secret(fact) and neutralize(fact) == fact
 

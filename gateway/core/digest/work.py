@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
-from gateway.core.digest.names import choose_names, has_word
+from gateway.core.digest.names import choose_names, has_word, may_be_listed
 from gateway.core.history.lists import (
     COMMANDS_HEADING,
     FILES_HEADING,
@@ -92,7 +92,7 @@ def _merge_files(before: Iterable[ListedFile], work: SessionWork) -> list[Listed
     files = {file.path: file for file in before}
     for touched in list_touched_files(work.changes):
         known = files.pop(touched.path, None)
-        if _may_be_listed(touched.path) and ", " not in touched.path:
+        if _is_line(touched.path) and ", " not in touched.path:
             kind = touched.kind if touched.kind in ("created", "deleted") else "changed"
             is_new = kind == "changed" and known is not None and known.kind == "created"
             files[touched.path] = ListedFile(touched.path, "created" if is_new else kind)
@@ -104,7 +104,7 @@ def _merge_commands(before: Iterable[ListedCommand], work: SessionWork) -> list[
     commands = {command.text: command for command in before}
     for run in work.commands:
         text = _render_line(run.command, _COMMAND_CHARS)
-        if may_change_files(run.command) and _may_be_listed(text):
+        if may_change_files(run.command) and _is_line(text):
             commands.pop(text, None)
             commands[text] = ListedCommand(text, run.exit_code)
     return list(commands.values())
@@ -126,7 +126,7 @@ def _list_todos(work: SessionWork) -> list[str]:
     """Open items that may be listed, each on one line."""
     longest = LONGEST_FACT_CHARS - len(TODO)
     lines = dict.fromkeys(neutralize(_render_line(todo.text, longest)) for todo in work.todos)
-    return list(filter(_may_be_listed, lines))
+    return list(filter(_is_line, lines))
 
 
 def _list_shown(entry: TranscriptEntry) -> Iterator[str]:
@@ -142,11 +142,11 @@ def _render_line(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def _may_be_listed(text: str) -> bool:
-    """Whether it is one line that holds no key and cannot close a fence."""
+def _is_line(text: str) -> bool:
+    """Whether it is one line that may be repeated, and no word of it is a key."""
     return (
         bool(text.strip())
         and text.isprintable()
-        and neutralize(text) == text
-        and not any(map(is_secret, (text, *text.split())))
+        and may_be_listed(text)
+        and not any(map(is_secret, text.split()))
     )

@@ -136,8 +136,9 @@ def drop_copied_lists(summary: str) -> str:
     lines = summary.splitlines()
     headings = (FILES_HEADING, COMMANDS_HEADING, NAMES_HEADING)
     start = next((at for at, line in enumerate(lines) if line.strip() in headings), len(lines))
-    is_list = all(line.startswith(ITEM) or line.strip() in ("", *headings) for line in lines[start:])
-    return ("\n".join(lines[:start]).rstrip() if is_list else "") or summary
+    copied = lines[start:]
+    is_list = all(line.startswith(ITEM) or line.strip() in ("", *headings) for line in copied)
+    return ("\n".join(lines[:start]).rstrip() if copied and is_list else "") or summary
 
 
 def group_paths(names: Iterable[str]) -> list[str]:
