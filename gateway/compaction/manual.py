@@ -112,10 +112,18 @@ class ManualCompaction:
         taken = await self._state.single.run(
             turn.owner, name, lambda _: self._take(marker), also=None, waits=lambda: True
         )
-        return await self._compact_conversation(turn, taken.instructions) if taken else NothingToCompact()
+        if taken is None:
+            return NothingToCompact()
+        # Its lease, of the same name for the same chain, may not be released yet.
+        return await self._compact_conversation(turn, taken.instructions, waits=True)
 
-    async def _compact_conversation(self, turn: Turn, instructions: str) -> ManualOutcome:
-        """If the gateway stops meanwhile, the marker restarts this at the conversation's next request."""
+    async def _compact_conversation(
+        self, turn: Turn, instructions: str, *, waits: bool = False
+    ) -> ManualOutcome:
+        """If the gateway stops meanwhile, the marker restarts this at the conversation's next request.
+
+        waits: for a process that is at it; otherwise it is left to that one.
+        """
 
         async def make(_: Work) -> ManualOutcome:
             head = self._state.heads.find(turn.received.conversation, turn.scope)
@@ -131,7 +139,7 @@ class ManualCompaction:
             return outcome
 
         name = _LEASE_PREFIX + _name(turn)
-        outcome = await self._state.single.run(turn.owner, name, make, also=None, waits=lambda: False)
+        outcome = await self._state.single.run(turn.owner, name, make, also=None, waits=lambda: waits)
         return outcome if outcome is not None else InProgress()
 
     async def _run_command(self, turn: Turn, instructions: str) -> ManualOutcome:
