@@ -149,7 +149,7 @@ class Chat(Format):
             return False
         # Models that take this name for the limit count their thinking, too.
         thinking = spare_tokens(request) if body.parse("max_completion_tokens") is not None else 0
-        body.append(self.write_turns([("user", request.message)]))
+        self.ask(body, request.message)
         if body.has("tools") and not has_marks:
             body.set("tool_choice", "none")
         if is_kept:

@@ -26,6 +26,7 @@ from gateway.wire.body import (
     RequestBody,
     parse_value,
     split_fields,
+    split_fields_or_text,
     split_request,
 )
 from gateway.wire.content import Content, make_entry, make_message
@@ -75,7 +76,8 @@ class LocalResponse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RidingRequest:
-    """A request for a summary that rides: one more user message at the end of a body that was sent.
+    """A request for a summary that rides, at the end of a body that was sent: a user message of its own, or
+    more text of the last one if that is the user's.
 
     message: what the model is asked. Tokens: of the summary at most, and of a reply that the window holds
     beside the prompt.
@@ -99,6 +101,8 @@ class Format(ABC):
     output_key: ClassVar[str] = "max_tokens"
     # Keeps a waiting client from giving up; may be sent between any two events of a stream.
     keepalive: ClassVar[bytes]
+    # The type of a part of a user message that is text.
+    text_part: ClassVar[str] = "text"
     # Headers that the API requires in every request.
     headers: ClassVar[tuple[tuple[str, str], ...]] = ()
     # None if requests always hold the whole history.
@@ -157,6 +161,11 @@ class Format(ABC):
     @abstractmethod
     def may_ride(self, body: "RiddenBody", request: RidingRequest) -> bool:
         """Adds the question to a body, and changes its fields. False if it cannot be ridden."""
+
+    def ask(self, body: "RiddenBody", question: str) -> None:
+        """Two user messages in a row are refused by some templates and strict forms of the API."""
+        if not body.join(question, self.text_part):
+            body.append(self.write_turns([("user", question)]))
 
     @abstractmethod
     def render_summary_request(self, request: SummaryRequest) -> bytes: ...
@@ -241,7 +250,25 @@ class RiddenBody:
 
     def append(self, message: bytes) -> None:
         """Behind the last message."""
-        self._edits.append(Edit(self.end, self.end, b"," + message))
+        self._insert(self.end, b"," + message)
+
+    def join(self, text: str, part_type: str) -> bool:
+        """Adds the text to the last message. False if that is not the user's, or holds nothing."""
+        last, start = self.parse_last(), self._fields.items[-1].start
+        if not isinstance(last, dict) or last.get("role") != "user":
+            return False
+        content = last.get("content")
+        if not content or not isinstance(content, str | list):
+            return False
+        parts = split_fields_or_text(self.data[start : self.end], "content").items
+        if isinstance(content, str):
+            self._insert(start + parts[0].end - 1, encode_json("\n\n" + text)[1:-1])
+        else:
+            self._insert(start + parts[-1].end, b"," + encode_json({"type": part_type, "text": text}))
+        return True
+
+    def _insert(self, at: int, raw: bytes) -> None:
+        self._edits.append(Edit(at, at, raw))
 
     def set(self, key: str, value: object) -> None:
         raw, place = encode_json(value), self._fields.places.get(key)

@@ -153,7 +153,7 @@ class Messages(Format):
         if least > request.room_tokens and is_count(limit) and limit >= enough:
             # The limit stays: a model seldom thinks for its whole budget.
             least = enough
-        body.append(encode_json({"role": "user", "content": request.message}))
+        self.ask(body, request.message)
         return last.get("role") == "user" and body.limit_reply(_LIMITS, least, request.room_tokens)
 
     def render_summary_request(self, request: SummaryRequest) -> bytes:

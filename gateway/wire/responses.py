@@ -113,6 +113,7 @@ class Responses(Format):
     path = "/v1/responses"
     array = "input"
     output_key = "max_output_tokens"
+    text_part = "input_text"
     # Codex counts only events with data: an SSE comment would not keep it waiting.
     keepalive = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
     stored_history = STORED_RESPONSES
@@ -194,7 +195,7 @@ class Responses(Format):
             return False
         if not _is_text(body.parse("text")) or not _may_follow(body.parse_last()):
             return False
-        body.append(self.write_turns([("user", request.message)]))
+        self.ask(body, request.message)
         if body.has("tools"):
             body.set("tool_choice", "none")
         if body.parse("store") is not False:

@@ -40,7 +40,7 @@ _FEW = (
     ("openhands-sdk/anthropic__claude-sonnet-4-20250514-1757015046.707.json", "utilization", 8_000),
 )
 _POLICIES = ("adaptive", "opencode", "prune_only", "recent", "rfc007", "rolling", "utilization")
-# How a message begins that asks for a summary at the end of the conversation's own request.
+# How the question for a summary begins, at the end of the conversation's own request.
 _RIDE = load_preset("adaptive").prompts.ride.partition("{kept}")[0]
 _WINDOWS = (16_000, 64_000, 128_000, 200_000)
 
@@ -70,8 +70,9 @@ class _Script:
         self.seen.clear()
         messages = seen.request["messages"]
         assert isinstance(messages, list)
-        asked = str(messages[-1].get("content"))
-        is_riding = asked.startswith(_RIDE)
+        content = str(messages[-1].get("content"))
+        is_riding = _RIDE in content
+        asked = content[content.rfind(_RIDE) :]
         # Of the others, only calls for summaries are streamed.
         if not is_riding and not seen.request.get("stream"):
             return _answer("Done.", self.usages.popleft())

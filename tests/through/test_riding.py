@@ -1,4 +1,4 @@
-"""Summaries that ride, over sockets and in every wire format: the last body leaves with one more message."""
+"""Summaries that ride, over sockets and in every wire format: the last body, with a question at its end."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -58,6 +58,15 @@ def items_of(seen: Seen) -> list[object]:
     return items
 
 
+def items_before_question(rider: Seen) -> list[object]:
+    """The question is a message of its own, or the last part of a user's message."""
+    *before, last = items_of(rider)
+    assert isinstance(last, dict) and last["role"] == "user"
+    content = last["content"]
+    is_joined = isinstance(content, list) and len(content) > 1
+    return [*before, last | {"content": content[:-1]}] if is_joined else before
+
+
 def is_ride(seen: Seen) -> bool:
     return seen.is_summary and bool(seen.request.get("tools"))
 
@@ -90,7 +99,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("dialect", "policy"), CASES.values(), ids=CASES.keys())
-async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect, policy: str) -> None:
+async def test_a_summary_is_the_last_body_and_a_question(dialect: Dialect, policy: str) -> None:
     async with open_house(policy) as house:
         house.toy.cached_share = lambda _: 0.95
         run = await play(house, stream(dialect))
@@ -99,9 +108,11 @@ async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect, poli
     assert all(is_ride(seen) for seen in riders)
     for rider in riders:
         # The client may have gone on meanwhile.
-        (before,) = [seen for seen in run.outgoing if items_of(seen) == items_of(rider)[:-1]]
-        end = find_last_end(before)
+        (before,) = [seen for seen in run.outgoing if items_of(seen) == items_before_question(rider)]
+        end = find_last_end(before) - len("]}")
         assert rider.body[:end] == before.body[:end]
+        roles = [item.get("role") for item in items_of(rider)[-2:] if isinstance(item, dict)]
+        assert roles != ["user", "user"]
         changed = {name for name in rider.request if rider.request[name] != before.request.get(name)}
         assert changed <= DIFFERENT
 
@@ -125,7 +136,7 @@ async def test_a_request_that_waits_for_its_summary_lends_its_own_body(dialect: 
     end = find_last_end(before)
     assert rider.body[:end] == before.body[:end]
     sent = SESSION.envelope(26, stream(dialect))
-    assert items_of(rider)[:-1] == sent["messages" if "messages" in sent else "input"]
+    assert items_before_question(rider) == sent["messages" if "messages" in sent else "input"]
 
 
 @by_dialect
@@ -143,7 +154,7 @@ async def test_cache_marks_and_tools_stay_where_they_are() -> None:
         run = await play(house, stream(MESSAGES))
     assert house.toy.summaries
     for rider in house.toy.summaries:
-        (before,) = [seen for seen in run.outgoing if items_of(seen) == items_of(rider)[:-1]]
+        (before,) = [seen for seen in run.outgoing if items_of(seen) == items_before_question(rider)]
         assert rider.request["tools"] == before.request["tools"]
         assert "tool_choice" not in rider.request
 

@@ -197,16 +197,17 @@ def ridden(data: bytes) -> RiddenBody:
 @in_each_format
 @given(data=st.data())
 def test_what_is_ridden_begins_with_what_was_sent(shape: Shape, data: st.DataObject) -> None:
-    items = [*data.draw(shape.conversations(min_turns=1)), say("user", TASK)]
+    task: Any = data.draw(st.sampled_from([TASK, [text_block(TASK) | {"type": shape.wire.text_part}]]))
+    items = [*data.draw(shape.conversations(min_turns=1)), {"role": "user", "content": task}]
     body = shape.render(items, data.draw(st.integers(0, 2)))
     sent = shape.wire.ride(body, ASKED)
     assert sent is not None
     before, after = shape.load(body), shape.load(sent)
-    assert after[shape.array][:-1] == before[shape.array]
-    assert "Sum it up." in json.dumps(after[shape.array][-1])
+    assert after[shape.array][:-1] == before[shape.array][:-1]
+    asked = json.dumps(after[shape.array][-1])
+    assert after[shape.array][-1]["role"] == "user" and asked.index(TASK) < asked.index("Sum it up.")
     found = read_ridden(body, shape.array)
-    assert found is not None and sent.startswith(body[: body.index(b'"')])
-    assert body[found.end - 40 : found.end] + b"," in sent
+    assert found is not None and sent.startswith(body[: found.end - 10])
     assert after.keys() - before.keys() <= {"tool_choice", "store"}
 
 
@@ -271,13 +272,13 @@ CHAT, MESSAGES, RESPONSES = (SHAPES[name] for name in ("chat", "messages", "resp
 def test_a_question_is_added_and_tools_stay_uncalled(shape: Shape) -> None:
     fields = {"tools": _TOOLS, "stream": True, "temperature": 0.2}
     sent = send_surely(shape, **fields)
-    question = sent[shape.array].pop()
-    assert question["role"] == "user" and "Sum it up." in json.dumps(question["content"])
+    assert sent[shape.array] == [say("user", "Look.\n\nSum it up.")]
     added: dict[str, JSON] = {
         "chat": {"tool_choice": "none"},
         "responses": {"tool_choice": "none", "store": False},
     }
-    assert sent == bare(shape, **fields) | added.get(shape.name, {})
+    expected = bare(shape, **fields) | added.get(shape.name, {})
+    assert sent == expected | {shape.array: sent[shape.array]}
     # A choice is a part of what the cache of Messages was made with: there a forced call is not ridden.
     forced = {"type": "any"} if shape is MESSAGES else "required"
     other = send(shape, tools=_TOOLS, tool_choice=forced)
@@ -295,10 +296,16 @@ def test_a_cache_with_marks_needs_the_choice_of_tools_that_it_was_made_with() ->
 
 def test_bytes_of_the_prompt_stay() -> None:
     data = b'{ "messages" : [ {"role":"user","content":"\\u00e9 1.10"} ] , "x":1.10, "tools": [ {} ],"n":1}'
-    question = b',{"role":"user","content":"Sum it up."}'
-    expected = data.replace(b"} ] ,", b"}" + question + b" ] ,")
+    expected = data.replace(b'1.10"} ] ,', b'1.10\\n\\nSum it up."} ] ,')
     assert MESSAGES.wire.ride(data, ASKED) == expected
     assert CHAT.wire.ride(data, ASKED) == expected.replace(b',"n":1}', b',"n":1,"tool_choice":"none"}')
+
+
+@in_each_format
+@pytest.mark.parametrize("content", ["", [], None])
+def test_a_question_is_a_message_of_its_own_behind_what_holds_nothing(shape: Shape, content: Any) -> None:
+    sent = send_surely(shape, **{shape.array: [say("user", "Look."), {"role": "user", "content": content}]})
+    assert len(sent[shape.array]) == 3 and "Sum it up." in json.dumps(sent[shape.array][-1])
 
 
 def test_the_limit_leaves_room_for_a_summary_and_for_thoughts_that_count() -> None:
