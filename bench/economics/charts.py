@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
 from bench.economics.tariffs import PARTS, Bill
-from gateway.replay.numbers import show_tokens
+from gateway.replay.report import show_tokens
 from gateway.replay.results import RequestRun
 
 _IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"

@@ -13,10 +13,9 @@ import msgspec
 
 from bench.economics.tariffs import TARIFFS, Tariff
 from bench.economics.workloads import Workload
-from gateway.replay.policies import choose_settings
 from gateway.replay.recordings import RecordedRequest
 from gateway.replay.results import RequestRun
-from gateway.replay.simulation import ReplaySession, open_gateways
+from gateway.replay.simulation import ReplaySession, choose_settings, open_gateways
 from gateway.settings import Settings, load_settings
 
 TODAY: Final = "today"

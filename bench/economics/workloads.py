@@ -82,8 +82,7 @@ class Workload:
                 places.append(Slice(len(data), len(data) + len(raw)))
                 data += raw
             body = _with_mark(data, places, messages) if is_marked else bytes(data)
-            reply = tuple(map(bytes, cut.reply))
-            yield RecordedRequest(path=CHAT_PATH, body=bytes(body) + b"]}", reply=reply)
+            yield RecordedRequest(path=CHAT_PATH, start=bytes(body) + b"]}", reply=cut.reply)
 
 
 def _with_mark(data: bytearray, places: Sequence[Slice], messages: Sequence[Message]) -> bytes:

@@ -1,13 +1,13 @@
-"""`refold doctor`: examines all subjects, in the order in which they matter, and prints what was found."""
+"""`refold doctor`: runs all checks, in the order in which they matter, and prints what was found."""
 
 import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,127 +16,129 @@ from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, render_json
 from gateway.command_line.options import load_chosen_settings
-from gateway.doctor.finding import STATUSES, Diagnosis, Level, blame, choose_level, note_ok
+from gateway.doctor.finding import STATUSES, Check, Examined, Level
 from gateway.doctor.machine import (
-    examine_clock,
-    examine_errors,
-    examine_exposure,
-    examine_ports,
-    examine_process,
-    examine_search,
-    examine_settings,
+    check_clock,
+    check_exposure,
+    check_ports,
+    check_process,
+    check_search,
+    check_settings,
 )
-from gateway.doctor.store_disk import examine_disk
-from gateway.doctor.upstreams import UpstreamReport, examine_stream, examine_upstream, examine_windows
+from gateway.doctor.store_disk import check_store
+from gateway.doctor.upstreams import check_streaming, check_upstreams, check_windows, examine_upstream
 from gateway.http.client import Client
 from gateway.settings import Settings, SettingsError
-from gateway.store.redis_address import is_redis
 
-_MEMORY: Final = "memory:"
+# By subject.
+CHECKS: Final[dict[str, Check]] = {
+    "settings": check_settings,
+    "store": check_store,
+    "search": check_search,
+    "upstream": check_upstreams,
+    "streaming": check_streaming,
+    "windows": check_windows,
+    "clock": check_clock,
+    "ports": check_ports,
+    "process": check_process,
+    "exposure": check_exposure,
+}
 _MOST_CONVERSATIONS: Final = 500
 # Each is a line of the report.
 _MOST_MODELS: Final = 10
+_UNAUTHORIZED: Final = 401
 _STYLES: Final[dict[Level, str]] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
-_WORKING: Final = "Examining the set-up …"
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """A finding about a subject."""
+
+    subject: str
+    level: Level
+    what: str
+    fix: str | None
 
 
 def run_doctor(options: argparse.Namespace) -> int:
     """The exit status: 0 if all is well, 1 with warnings, 2 with problems."""
     if options.json:
-        findings = _examine(options)
-        value = {"level": choose_level(findings), "findings": findings}
+        found = _examine(options)
         # Not `print`, which belongs to the program itself.
-        sys.stdout.write(render_json(value) + "\n")
+        sys.stdout.write(render_json({"level": _choose_level(found), "findings": found}) + "\n")
     else:
-        with make_console(is_error=True).status(_WORKING):
-            findings = _examine(options)
-        _show_findings(make_console(), findings)
-    return STATUSES[choose_level(findings)]
+        with make_console(is_error=True).status("Examining the set-up …"):
+            found = _examine(options)
+        _show(make_console(), found)
+    return STATUSES[_choose_level(found)]
 
 
-def _examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Diagnosis]:
+def _examine(options: argparse.Namespace) -> list[Diagnosis]:
     try:
-        settings = load_chosen_settings(options, env)
+        settings = load_chosen_settings(options, os.environ)
     except SettingsError as error:
-        return list(examine_errors(error))
-    return asyncio.run(_examine_all(settings, options))
+        # Each problem names its line, and never the value there.
+        return [
+            Diagnosis(
+                "settings",
+                "problem",
+                str(problem),
+                f"correct {problem.where}; `refold schema` helps editors to do it",
+            )
+            for problem in error.problems
+        ]
+    return asyncio.run(_run_checks(settings, options))
 
 
-async def _examine_all(settings: Settings, options: argparse.Namespace) -> list[Diagnosis]:
-    reports, answers = await _ask_upstreams(settings, options.ask)
-    used = await asyncio.to_thread(_find_used_models, settings)
-    models = [*options.models, *([options.ask] if options.ask else []), *used]
-    listed = {name: report.names for name, report in reports.items() if report.names}
-    dates = {name: report.date for name, report in reports.items() if report.date}
-    return [
-        *examine_settings(settings, options.config),
-        *await _examine_store(settings),
-        *examine_search(),
-        *(finding for report in reports.values() for finding in report.findings),
-        *answers,
-        *await examine_windows(settings, models, listed),
-        *examine_clock(dates),
-        # It asks a gateway that may run here, and waits for it.
-        *await asyncio.to_thread(lambda: list(examine_ports(settings))),
-        *examine_process(settings),
-        *examine_exposure(settings),
-    ]
+async def _run_checks(settings: Settings, options: argparse.Namespace) -> list[Diagnosis]:
+    used, has_other_token = await asyncio.to_thread(_ask_gateway, settings)
+    upstreams = settings.upstreams
+    async with Client() as client:
+        reports = await asyncio.gather(*(examine_upstream(client, each) for each in upstreams.values()))
+        examined = Examined(
+            settings=settings,
+            file=options.config,
+            models=[*options.models, *([options.ask] if options.ask else []), *used],
+            asked=options.ask,
+            client=client,
+            reports=dict(zip(upstreams, reports, strict=True)),
+            has_other_token=has_other_token,
+        )
+        return [
+            Diagnosis(subject, *finding)
+            for subject, check in CHECKS.items()
+            async for finding in check(examined)
+        ]
 
 
-def _find_used_models(settings: Settings) -> list[str]:
-    """Those of the conversations of the gateway that runs here, if any."""
+def _ask_gateway(settings: Settings) -> tuple[list[str], bool]:
+    """The models of the conversations of the gateway that runs here, if any; whether it refuses the token."""
     if not settings.admin.port:
-        return []
+        return [], False
     try:
         with AdminClient(settings) as client:
             listed = client.get("/conversations", ConversationList, {"limit": _MOST_CONVERSATIONS})
-    except AdminError:
-        return []
-    return list(dict.fromkeys(row.model for row in listed.conversations))[:_MOST_MODELS]
+    except AdminError as error:
+        return [], error.status == _UNAUTHORIZED
+    return list(dict.fromkeys(row.model for row in listed.conversations))[:_MOST_MODELS], False
 
 
-async def _examine_store(settings: Settings) -> Sequence[Diagnosis]:
-    if is_redis(settings.store):
-        if find_spec("redis") is None:
-            return [blame("store", "the package for Redis is not installed", "pip install 'refold[redis]'")]
-        from gateway.doctor.store_redis import examine_redis  # it needs this package
-
-        return await examine_redis(settings)
-    if settings.store == _MEMORY:
-        return [note_ok("store", "in memory: a restart forgets summaries, and clients go on without them")]
-    return await asyncio.to_thread(lambda: list(examine_disk(settings)))
+def _choose_level(found: Sequence[Diagnosis]) -> Level:
+    """The worst."""
+    return max((each.level for each in found), key=STATUSES.__getitem__, default="ok")
 
 
-async def _ask_upstreams(
-    settings: Settings, model: str | None
-) -> tuple[dict[str, UpstreamReport], list[Diagnosis]]:
-    """model: is asked for one token at each upstream that can be reached; None: none is."""
-    upstreams = settings.upstreams
-    async with Client() as client:
-        found = await asyncio.gather(*(examine_upstream(client, upstream) for upstream in upstreams.values()))
-        reports = dict(zip(upstreams, found, strict=True))
-        if model is None:
-            return reports, []
-        usable = [upstream for name, upstream in upstreams.items() if reports[name].is_usable]
-        asked = (examine_stream(client, settings, each, model, reports[each.name].names) for each in usable)
-        return reports, list(await asyncio.gather(*asked))
-
-
-def _show_findings(console: Console, findings: Sequence[Diagnosis]) -> None:
+def _show(console: Console, found: Sequence[Diagnosis]) -> None:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for finding in findings:
-        style = _STYLES[finding.level]
-        table.add_row(Text(finding.subject, "dim"), Text(finding.level, style), Text(finding.what))
-        if finding.fix is not None:
-            table.add_row("", Text("fix", "bold"), Text(finding.fix, "cyan"))
+    for each in found:
+        table.add_row(Text(each.subject, "dim"), Text(each.level, _STYLES[each.level]), Text(each.what))
+        if each.fix is not None:
+            table.add_row("", Text("fix", "bold"), Text(each.fix, "cyan"))
     console.print(table)
-    console.print(Text(_summarize(findings), _STYLES[choose_level(findings)]))
-
-
-def _summarize(findings: Sequence[Diagnosis]) -> str:
-    problems = sum(finding.level == "problem" for finding in findings)
-    warnings = sum(finding.level == "warning" for finding in findings)
-    return "All is well." if not problems + warnings else f"problems: {problems}, warnings: {warnings}"
+    problems = sum(each.level == "problem" for each in found)
+    warnings = sum(each.level == "warning" for each in found)
+    is_well = not problems + warnings
+    text = "All is well." if is_well else f"problems: {problems}, warnings: {warnings}"
+    console.print(Text(text, _STYLES[_choose_level(found)]))

@@ -1,37 +1,65 @@
-"""What an examination found, as values. A finding never holds a key, and quotes no text of an upstream."""
+"""What checks are given and what they find, as values. A finding never holds a key, and quotes no text of an
+upstream.
+"""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
+
+from gateway.http.client import Client
+from gateway.settings import Settings
 
 Level = Literal["ok", "warning", "problem"]
 # The exit status of a level; that of an examination is the worst of its findings.
 STATUSES: Final[dict[Level, int]] = {"ok": 0, "warning": 1, "problem": 2}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+class Finding(NamedTuple):
     """fix: the line to write or the command to run; None where nothing has to be done."""
 
-    subject: str
     level: Level
     what: str
     fix: str | None = None
 
 
-def note_ok(subject: str, what: str) -> Diagnosis:
-    return Diagnosis(subject=subject, level="ok", what=what)
+def note_ok(what: str) -> Finding:
+    return Finding("ok", what)
 
 
-def warn(subject: str, what: str, fix: str) -> Diagnosis:
-    return Diagnosis(subject=subject, level="warning", what=what, fix=fix)
+def warn(what: str, fix: str) -> Finding:
+    return Finding("warning", what, fix)
 
 
-def blame(subject: str, what: str, fix: str) -> Diagnosis:
+def blame(what: str, fix: str) -> Finding:
     """For what keeps the gateway from working."""
-    return Diagnosis(subject=subject, level="problem", what=what, fix=fix)
+    return Finding("problem", what, fix)
 
 
-def choose_level(findings: Iterable[Diagnosis]) -> Level:
-    """The worst."""
-    return max((finding.level for finding in findings), key=STATUSES.__getitem__, default="ok")
+class UpstreamReport(NamedTuple):
+    """names: of the models in its list. date: of its response. is_usable: whether requests can reach it."""
+
+    finding: Finding
+    names: frozenset[str] = frozenset()
+    date: str = ""
+    is_usable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A set-up, and what was asked once for all checks.
+
+    file: of the settings; None for the built-in ones. models: that clients use. asked: the model that may be
+    asked for one token. reports: by the name of the upstream. has_other_token: the gateway that runs refuses
+    the admin.token of the settings.
+    """
+
+    settings: Settings
+    file: str | None
+    models: Sequence[str]
+    asked: str | None
+    client: Client
+    reports: Mapping[str, UpstreamReport]
+    has_other_token: bool
+
+
+Check = Callable[[Examined], AsyncIterator[Finding]]

@@ -2,13 +2,13 @@
 window of each model known? Without a window nothing is compacted before the upstream refuses.
 """
 
+import asyncio
 import difflib
 import fnmatch
 import json
 import socket
 import ssl
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,8 +17,7 @@ import msgspec
 from gateway.activity.prices import load_price_table, make_price_list
 from gateway.command_line.model_report import describe_model
 from gateway.core.money import count_usd
-from gateway.core.sizing.usage import Usage
-from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
+from gateway.doctor.finding import Examined, Finding, UpstreamReport, blame, note_ok, warn
 from gateway.http.client import Client, Fetched, OwnCall
 from gateway.http.failures import CALL_ERRORS, describe_failure, list_causes
 from gateway.http.target import make_url
@@ -41,87 +40,67 @@ from gateway.wire.reader import ResponseReader
 _EXPIRED, _SELF_SIGNED, _UNKNOWN_AUTHORITY, _OTHER_NAME = 10, 18, (19, 20, 21), (62, 64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class UpstreamReport:
-    """names: of the models in its list. date: of its response. is_usable: whether requests can reach it."""
-
-    findings: list[Diagnosis]
-    names: frozenset[str] = field(default_factory=frozenset)
-    date: str = ""
-    is_usable: bool = True
+async def check_upstreams(examined: Examined) -> AsyncIterator[Finding]:
+    for report in examined.reports.values():
+        yield report.finding
 
 
 async def examine_upstream(client: Client, upstream: UpstreamSettings) -> UpstreamReport:
     found, other = await probe(upstream, client)
     if found.error is not None:
-        return UpstreamReport(findings=[_explain(upstream, found.error)], is_usable=False)
+        return UpstreamReport(_explain(upstream, found.error), is_usable=False)
     date = found.date
     if isinstance(found, Listed) and found.is_api:
         names = list_model_names(found.body)
-        return UpstreamReport(findings=[_describe_list(upstream, found, names)], names=names, date=date)
+        key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
+        what = (
+            f"{upstream.name}: {key}; lists {len(names):,} models, {len(found.limits):,} with their windows"
+        )
+        return UpstreamReport(note_ok(what), names, date)
     if found.status in KEY_WANTED:
         finding = _describe_key(upstream, found.status)
-        return UpstreamReport(findings=[finding], date=date, is_usable=upstream.api_key is None)
+        return UpstreamReport(finding, date=date, is_usable=upstream.api_key is None)
     if isinstance(found, Unlisted) and found.status in REDIRECTS:
-        return UpstreamReport(findings=[_describe_redirect(upstream, found)], date=date, is_usable=False)
-    return UpstreamReport(
-        findings=[_describe_no_list(upstream, found, other)],
-        date=date,
-        is_usable=found.status != 200 and not (other is not None and other.is_api),
-    )
+        # The upstream chooses where to, so it is shown as an ASCII literal.
+        place = found.place.removesuffix(LIST_PATH)
+        what = f"{upstream.name}: redirects to {place!a}, which is not followed"
+        finding = blame(what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
+        return UpstreamReport(finding, date=date, is_usable=False)
+    has_other = other is not None and other.is_api
+    finding = _describe_no_list(upstream, found.status, has_other=has_other)
+    return UpstreamReport(finding, date=date, is_usable=found.status != 200 and not has_other)
 
 
-def _describe_no_list(
-    upstream: UpstreamSettings, found: Listed | Unlisted, other: Listed | Unlisted | None
-) -> Diagnosis:
-    """other: what the likely other address answered."""
+def _describe_no_list(upstream: UpstreamSettings, status: int, *, has_other: bool) -> Finding:
+    """has_other: whether an API answers at the likely other address."""
     base_url = upstream.base_url
-    other_url = find_other_url(base_url)
-    what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {found.status})"
-    if other is not None and other.is_api:
-        return blame("upstream", f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
-    if found.status == 200:
-        return blame("upstream", f"{what} but a web page", f"correct upstreams.{upstream.name}.base_url")
-    if found.status >= 500:
-        return warn("upstream", what, f"look at its log; curl -i {base_url + LIST_PATH}")
-    fix = (
-        f'models: [{{match: "NAME", upstream: {upstream.name}, context: 32768}}]  # names the windows instead'
-    )
-    return warn("upstream", what, fix)
+    what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {status})"
+    if has_other:
+        other_url = find_other_url(base_url)
+        return blame(f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
+    if status == 200:
+        return blame(f"{what} but a web page", f"correct upstreams.{upstream.name}.base_url")
+    if status >= 500:
+        return warn(what, f"look at its log; curl -i {base_url + LIST_PATH}")
+    rule = f'models: [{{match: "NAME", upstream: {upstream.name}, context: 32768}}]'
+    return warn(what, f"{rule}  # names the windows instead")
 
 
-def _describe_list(upstream: UpstreamSettings, found: Listed, names: Collection[str]) -> Diagnosis:
-    key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
-    return note_ok(
-        "upstream",
-        f"{upstream.name}: {key}; lists {len(names):,} models, {len(found.limits):,} with their windows",
-    )
-
-
-def _describe_key(upstream: UpstreamSettings, status: int) -> Diagnosis:
+def _describe_key(upstream: UpstreamSettings, status: int) -> Finding:
     if upstream.api_key is None:
         what = f"{upstream.name}: is there, and wants the key of each caller (status {status})"
-        return note_ok("upstream", what)
+        return note_ok(what)
     what = f"{upstream.name}: refuses its api_key (status {status})"
-    return blame(
-        "upstream", what, f"upstreams.{upstream.name}.api_key: ${{A_VALID_KEY}}  # from the environment"
-    )
-
-
-def _describe_redirect(upstream: UpstreamSettings, found: Unlisted) -> Diagnosis:
-    """The upstream chooses where to, so it is shown as an ASCII literal."""
-    place = found.place.removesuffix(LIST_PATH)
-    what = f"{upstream.name}: redirects to {place!a}, which is not followed"
-    return blame("upstream", what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
+    return blame(what, f"upstreams.{upstream.name}.api_key: ${{A_VALID_KEY}}  # from the environment")
 
 
 # Why no response came: the name, the port, the certificate, or time
 
 
-def _explain(upstream: UpstreamSettings, error: BaseException) -> Diagnosis:
+def _explain(upstream: UpstreamSettings, error: BaseException) -> Finding:
     """Why no response came."""
     what = f"{upstream.name}: {describe_failure(error, upstream.base_url)}"
-    return blame("upstream", what, _choose_fix(upstream, list(list_causes(error))))
+    return blame(what, _choose_fix(upstream, list(list_causes(error))))
 
 
 def _choose_fix(upstream: UpstreamSettings, causes: list[BaseException]) -> str:
@@ -153,114 +132,91 @@ def _fix_certificate(code: int, host: str) -> str:
 # Does a model answer in a stream, and with usage?
 
 _HELLO: Final = [{"role": "user", "content": "Hi"}]
-_PATHS: Final[Mapping[FormatName, str]] = {
-    "chat": "/chat/completions",
-    "responses": "/responses",
-    "messages": "/messages",
+# By format: where a model is asked, and for what. 16 is the smallest reply that the API of OpenAI lets one
+# ask for in its format.
+_QUESTIONS: Final[Mapping[FormatName, tuple[str, Mapping[str, Any]]]] = {
+    "chat": (
+        "/chat/completions",
+        {"messages": _HELLO, "max_tokens": 1, "stream": True, "stream_options": {"include_usage": True}},
+    ),
+    "responses": ("/responses", {"input": "Hi", "max_output_tokens": 16, "stream": True}),
+    "messages": ("/messages", {"messages": _HELLO, "max_tokens": 1, "stream": True}),
 }
-_USAGE: Final = {"stream": True, "stream_options": {"include_usage": True}}
-# The smallest reply that the API of OpenAI lets one ask for in this format.
-_LEAST_OUTPUT: Final = 16
 _NEWER_NAME: Final = "max_completion_tokens"
 _SHOWN_NAMES: Final = 3
 _TIMEOUT_SECONDS: Final = 10.0
 
 
-async def examine_stream(
-    client: Client,
-    settings: Settings,
-    upstream: UpstreamSettings,
-    model: str,
-    names: Collection[str],
-) -> Diagnosis:
-    """Asks a model for one token, which is billed. names: the models that the upstream lists."""
-    response = await _ask(client, upstream, model)
-    if isinstance(response, Diagnosis):
-        return response
-    if response.status == 200:
-        return _describe_stream(settings, upstream, model, response)
-    return _describe_refusal(upstream, model, response, names)
+async def check_streaming(examined: Examined) -> AsyncIterator[Finding]:
+    """If a model may be asked: for one token, which is billed, at each upstream that can be reached."""
+    model, reports = examined.asked, examined.reports
+    if model is None:
+        return
+    usable = [each for name, each in examined.settings.upstreams.items() if reports[name].is_usable]
+    for finding in await asyncio.gather(*(_examine_stream(examined, each, model) for each in usable)):
+        yield finding
 
 
-async def _ask(client: Client, upstream: UpstreamSettings, model: str) -> Fetched | Diagnosis:
-    wire_format: FormatName = next(name for name in _PATHS if name in upstream.formats)
-    body = _make_body(wire_format, model)
-    response = await _send(client, upstream, wire_format, body)
-    is_newer = (
-        isinstance(response, Fetched)
-        and response.status == 400
-        and _NEWER_NAME.encode() in (response.body or b"")
-    )
-    if is_newer and "max_tokens" in body:
-        del body["max_tokens"]
-        response = await _send(client, upstream, wire_format, body | {_NEWER_NAME: 1})
-    return response
-
-
-async def _send(
-    client: Client, upstream: UpstreamSettings, wire_format: FormatName, body: Mapping[str, Any]
-) -> Fetched | Diagnosis:
-    headers = [*make_list_headers(upstream, ()), ("Content-Type", "application/json")]
-    url = str(make_url(upstream, _PATHS[wire_format]))
-    call = OwnCall(upstream, "POST", url, headers, msgspec.json.encode(body))
+async def _examine_stream(examined: Examined, upstream: UpstreamSettings, model: str) -> Finding:
     try:
-        return await client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
+        response = await _ask(examined.client, upstream, model)
     except CALL_ERRORS as error:
         return _explain(upstream, error)
+    if response.status == 200:
+        return _describe_stream(examined.settings, upstream, model, response)
+    return _describe_refusal(upstream, model, response, examined.reports[upstream.name].names)
 
 
-def _make_body(wire_format: FormatName, model: str) -> dict[str, Any]:
-    if wire_format == "chat":
-        return {"model": model, "messages": _HELLO, "max_tokens": 1, **_USAGE}
-    if wire_format == "responses":
-        return {"model": model, "input": "Hi", "max_output_tokens": _LEAST_OUTPUT, "stream": True}
-    return {"model": model, "messages": _HELLO, "max_tokens": 1, "stream": True}
+async def _ask(client: Client, upstream: UpstreamSettings, model: str) -> Fetched:
+    """Raises one of CALL_ERRORS."""
+    path, question = next(asked for name, asked in _QUESTIONS.items() if name in upstream.formats)
+    headers = [*make_list_headers(upstream, ()), ("Content-Type", "application/json")]
+    url, body = str(make_url(upstream, path)), {"model": model, **question}
+    while True:
+        call = OwnCall(upstream, "POST", url, headers, msgspec.json.encode(body))
+        response = await client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
+        is_newer = response.status == 400 and _NEWER_NAME.encode() in (response.body or b"")
+        if not is_newer or body.pop("max_tokens", None) is None:
+            return response
+        body[_NEWER_NAME] = 1
 
 
 def _describe_stream(
     settings: Settings, upstream: UpstreamSettings, model: str, response: Fetched
-) -> Diagnosis:
+) -> Finding:
     place = f"{model} at {upstream.name}"
     if "text/event-stream" not in response.headers.get("content-type", ""):
         fix = f"turn off buffering in a proxy before {upstream.name}; the answer was asked for as a stream"
-        return warn("streaming", f"{place}: did not stream its answer", fix)
+        return warn(f"{place}: did not stream its answer", fix)
     reader = ResponseReader("text/event-stream", "")
     reader.feed(response.body or b"")
     usage = reader.finish().usage
     if usage is None:
         fix = f"upgrade the server of {upstream.name} to one that knows stream_options.include_usage"
-        return warn(
-            "streaming", f"{place}: streams without usage, so sizes are estimates and costs unknown", fix
-        )
-    return note_ok(
-        "streaming", f"{place}: streams, with usage; {_describe_cost(settings, upstream, model, usage)}"
-    )
-
-
-def _describe_cost(settings: Settings, upstream: UpstreamSettings, model: str, usage: Usage) -> str:
-    tokens = f"this question cost {usage.prompt_tokens} + {usage.output_tokens} tokens"
+        return warn(f"{place}: streams without usage, so sizes are estimates and costs unknown", fix)
+    what = f"this question cost {usage.prompt_tokens} + {usage.output_tokens} tokens"
     price = make_price_list(settings, load_price_table()).find(model, upstream.name)
-    return tokens if price is None else f"{tokens}, some ${count_usd(price, usage):.6f}"
+    if price is not None:
+        what += f", some ${count_usd(price, usage):.6f}"
+    return note_ok(f"{place}: streams, with usage; {what}")
 
 
 def _describe_refusal(
     upstream: UpstreamSettings, model: str, response: Fetched, names: Collection[str]
-) -> Diagnosis:
+) -> Finding:
     place = f"{model} at {upstream.name}"
     if response.status in (401, 403):
         if upstream.api_key is None:
-            return note_ok("streaming", f"{place}: not tried, as each caller has a key of its own")
+            return note_ok(f"{place}: not tried, as each caller has a key of its own")
         fix = f"upstreams.{upstream.name}.api_key: ${{A_KEY_THAT_MAY_USE_IT}}"
-        return blame(
-            "streaming", f"{place}: its api_key may not use the model (status {response.status})", fix
-        )
+        return blame(f"{place}: its api_key may not use the model (status {response.status})", fix)
     if response.status == 429:
         fix = "wait, or raise the limits of this account at the provider"
-        return warn("streaming", f"{place}: its limit or quota is used up (status 429)", fix)
+        return warn(f"{place}: its limit or quota is used up (status 429)", fix)
     if names and model not in names:
-        return blame("streaming", f"{place}: the upstream knows no such model", _suggest_names(model, names))
+        return blame(f"{place}: the upstream knows no such model", _suggest_names(model, names))
     fix = f"curl -i {upstream.base_url}/models  # is {model} among them?"
-    return blame("streaming", f"{place}: a request of one word was refused (status {response.status})", fix)
+    return blame(f"{place}: a request of one word was refused (status {response.status})", fix)
 
 
 def _suggest_names(model: str, names: Collection[str]) -> str:
@@ -277,65 +233,53 @@ _SHOWN: Final = 4
 _MOST_LISTED: Final = 100
 
 
-async def examine_windows(
-    settings: Settings, models: Collection[str], listed: Mapping[str, Collection[str]]
-) -> list[Diagnosis]:
-    """models: those that the caller names; those that a rule names are added. listed: by upstream, where it
-    has a list.
-    """
+async def check_windows(examined: Examined) -> AsyncIterator[Finding]:
+    """Of the models that clients use, those that rules name, and those of upstreams with a short list."""
+    settings, models = examined.settings, examined.models
     exact = [rule.match for rule in settings.models if not _WILDCARDS & set(rule.match)]
-    findings = []
-    for model in dict.fromkeys([*models, *exact]):
-        findings.append(await _examine_model(settings, model))
-        if model in models:
-            findings += _find_unlisted(model, listed)
-    findings += [
-        finding for name, names in listed.items() for finding in _examine_list(settings, name, names)
+    listed = {name for report in examined.reports.values() for name in report.names}
+    unknown = [
+        finding
+        for upstream, report in examined.reports.items()
+        for finding in _examine_list(settings, upstream, report.names)
     ]
-    if not findings:
-        findings.append(
-            note_ok("windows", "no model was named; --model NAME says whether its window is known")
-        )
-    return findings
+    for model in dict.fromkeys([*models, *exact]):
+        yield await _examine_model(settings, model)
+        if model in models and listed and model not in listed:
+            what = f"{ascii(model)[1:-1]}: no upstream with a list of models has it"
+            yield warn(what, _suggest_names(model, listed))
+    for finding in unknown:
+        yield finding
+    if not (models or exact or unknown):
+        yield note_ok("no model was named; --model NAME says whether its window is known")
 
 
-async def _examine_model(settings: Settings, model: str) -> Diagnosis:
-    report = await describe_model(
-        settings, model, asks=any(each.discover for each in settings.upstreams.values())
-    )
+async def _examine_model(settings: Settings, model: str) -> Finding:
+    asks = any(each.discover for each in settings.upstreams.values())
+    report = await describe_model(settings, model, asks=asks)
     places = report.facts["upstreams"]
     known = {place["context"] or place["input"] for place in places} - {None}
-    if report.is_known or known:
-        sources = ", ".join(
-            dict.fromkeys(place["source"] for place in places if place["source"] != "unknown")
-        )
-        return note_ok("windows", f"{ascii(model)[1:-1]}: {min(known):,} tokens, from {sources}")
-    rule = f"models: [{{match: {json.dumps(model)}, context: 32768, output: 4096}}]  # its real window"
-    return warn("windows", f"{ascii(model)[1:-1]}: its window is unknown, so it counts as unlimited", rule)
+    if not known:
+        what = f"{ascii(model)[1:-1]}: its window is unknown, so it counts as unlimited"
+        return warn(what, _suggest_rule(model))
+    sources = dict.fromkeys(place["source"] for place in places if place["source"] != "unknown")
+    return note_ok(f"{ascii(model)[1:-1]}: {min(known):,} tokens, from {', '.join(sources)}")
 
 
-def _find_unlisted(model: str, listed: Mapping[str, Collection[str]]) -> Iterator[Diagnosis]:
-    names = {name for some in listed.values() for name in some}
-    if names and model not in names:
-        what = f"{ascii(model)[1:-1]}: no upstream with a list of models has it"
-        yield warn("windows", what, _suggest_names(model, names))
+def _suggest_rule(model: str) -> str:
+    return f"models: [{{match: {json.dumps(model)}, context: 32768, output: 4096}}]  # its real window"
 
 
-def _examine_list(settings: Settings, upstream: str, names: Collection[str]) -> Iterator[Diagnosis]:
+def _examine_list(settings: Settings, upstream: str, names: Collection[str]) -> Iterator[Finding]:
     """Of a short list, the models that no rule and no table knows."""
-    if not names or len(names) > _MOST_LISTED:
+    if len(names) > _MOST_LISTED:
         return
     table = ModelTable.load()
     unknown = sorted(name for name in names if not _is_known(settings, table, upstream, name))
     if unknown:
         shown = ", ".join(ascii(name)[1:-1] for name in unknown[:_SHOWN])
-        rule = (
-            f"models: [{{match: {json.dumps(unknown[0])}, context: 32768, output: 4096}}]  # its real window"
-        )
-        what = (
-            f"{upstream}: no rule and no table knows the windows of {len(unknown)} of its {len(names)} models"
-        )
-        yield warn("windows", f"{what} ({shown})", rule)
+        what = f"no rule and no table knows the windows of {len(unknown)} of its {len(names)} models"
+        yield warn(f"{upstream}: {what} ({shown})", _suggest_rule(unknown[0]))
 
 
 def _is_known(settings: Settings, table: ModelTable, upstream: str, name: str) -> bool:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,21 +16,16 @@ from rich.text import Text
 
 from gateway.activity.prices import load_price_table, make_price_list
 from gateway.command_line.console import render_json
-from gateway.replay.policies import choose_settings
 from gateway.replay.recordings import NotARecording, ReplayError
-from gateway.replay.report import render_report_svg, show_report
+from gateway.replay.report import show_report
 from gateway.replay.results import PlayedSource, Pricing, make_report
-from gateway.replay.simulation import ReplayGateway, ReplaySession, open_gateways
+from gateway.replay.simulation import ReplaySession, choose_settings, open_gateways
 from gateway.replay.sources import FoundSources, Source, find_sources, list_rules, read_source
 from gateway.settings import Settings, load_settings
 
 # Of recordings that name no model, and of a replay without --price.
 _NO_MODEL: Final = "recorded"
 _MOST_UNREADABLE: Final = 3
-_PROGRESS_REQUESTS: Final = 20
-
-# Is told how many bytes of the files have been played since it was last told.
-OnProgress = Callable[[int], None]
 
 
 def run_replay(options: argparse.Namespace, env: Mapping[str, str], console: Console, errors: Console) -> int:
@@ -46,19 +42,17 @@ def run_replay(options: argparse.Namespace, env: Mapping[str, str], console: Con
         settings = replace(settings, models=(*settings.models, *list_rules(sources.found)))
         choices = choose_settings(settings, options.policies, options.window)
         pricing = _choose_pricing(settings, options.price)
-        _warn_of_unreadable(sources, errors)
-        sessions = _play_with_progress(sources.found, choices, options.price or _NO_MODEL, errors)
     except ReplayError as error:
         errors.print(Text(f"gateway: {error}"))
         return 2
+    _warn_of_unreadable(sources, errors)
+    with _make_progress(errors) as progress:
+        sessions = asyncio.run(play_all(sources.found, choices, options.price or _NO_MODEL, progress))
     report = make_report([*choices], sessions, pricing, time.monotonic() - begun)
     if options.json:
         console.print(Text(render_json(report)), soft_wrap=True)
     else:
         show_report(report, pricing, console)
-    if options.svg is not None:
-        Path(options.svg).write_text(render_report_svg(report), "utf-8")
-        errors.print(Text(f"wrote {options.svg}"))
     return 0 if any(session.played for session in sessions) else 1
 
 
@@ -80,11 +74,9 @@ def _warn_of_unreadable(sources: FoundSources, errors: Console) -> None:
         errors.print(Text(f"and {left} more files that are no recordings"))
 
 
-def _play_with_progress(
-    sources: Sequence[Source], choices: Mapping[str, Settings], model: str, errors: Console
-) -> list[PlayedSource]:
-    """Nothing of the progress stays on the screen, and in a pipe there is none."""
-    progress = Progress(
+def _make_progress(errors: Console) -> Progress:
+    """Nothing of it stays on the screen, and in a pipe there is none."""
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
@@ -93,42 +85,37 @@ def _play_with_progress(
         transient=True,
         disable=not errors.is_terminal,
     )
-    with progress:
-        task = progress.add_task("replay", total=sum(source.size_bytes for source in sources))
-        return asyncio.run(play_all(sources, choices, model, lambda done: progress.advance(task, done)))
 
 
 async def play_all(
-    sources: Sequence[Source], choices: Mapping[str, Settings], model: str, on_progress: OnProgress
+    sources: Sequence[Source], choices: Mapping[str, Settings], model: str, progress: Progress
 ) -> list[PlayedSource]:
     """In the order of the sources. model: of recordings that name none."""
+    task = progress.add_task("replay", total=sum(source.size_bytes for source in sources))
+    found = []
     async with open_gateways(choices) as gateways:
-        return [
+        for number, source in enumerate(sources):
             # A tenant for each source and policy: they share what is kept in memory.
-            await _play_source(gateways, f"replay-{number}", source, model, on_progress)
-            for number, source in enumerate(sources)
-        ]
+            sessions = [ReplaySession(each, f"replay-{number}-{at}") for at, each in enumerate(gateways)]
+            found.append(await _play_source(source, model, sessions, partial(progress.advance, task)))
+    return found
 
 
 async def _play_source(
-    gateways: Sequence[ReplayGateway], tenant: str, source: Source, model: str, on_progress: OnProgress
+    source: Source, model: str, sessions: Sequence[ReplaySession], advance: Callable[[float], None]
 ) -> PlayedSource:
+    """advance: is told how many bytes of the files have been played since it was last told."""
     try:
         recording = read_source(source, model)
     except NotARecording as error:
-        on_progress(source.size_bytes)
+        advance(source.size_bytes)
         return PlayedSource(name=source.name, file_bytes=source.size_bytes, failure=str(error))
-    sessions = [ReplaySession(gateway, f"{tenant}-{place}") for place, gateway in enumerate(gateways)]
-    told = request_bytes = 0
-    for done, request in enumerate(recording.list_requests(), start=1):
+    request_bytes = 0
+    for request in recording.requests:
         request_bytes += len(request.body)
         for session in sessions:
             await session.play(request)
-        if done % _PROGRESS_REQUESTS == 0:
-            so_far = source.size_bytes * done // max(done, recording.count)
-            on_progress(so_far - told)
-            told = so_far
-    on_progress(source.size_bytes - told)
+        advance(source.size_bytes / len(recording.requests))
     return PlayedSource(
         name=source.name,
         kind=recording.kind,

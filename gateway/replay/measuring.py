@@ -12,17 +12,19 @@ forgotten: a recording has no pauses.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from gateway.activity.series import PrefixChange
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
-from gateway.core.history.view import Size, View, is_sent, measure_pivot, measure_range
+from gateway.core.history.view import View, is_sent, measure, measure_range
 from gateway.core.money import Price
-from gateway.core.sizing.usage import Usage
+from gateway.core.sizing.estimate import Sizes
 from gateway.planning.message_sizes import Sizer
 from gateway.replay.recordings import RecordedUsage
+from gateway.replay.results import RequestRun
 
 CacheKind = Literal["none", "automatic", "marked"]
 
@@ -38,8 +40,6 @@ _LARGEST_RATIO: Final = 3.0
 # Clients mark the newest messages, if any.
 _MARKED_MESSAGES: Final = 6
 _MARK: Final = b'"cache_control"'
-_AS_RECEIVED: Final = View(None, {})
-_NOTHING: Final = Size(0, 0)
 
 
 class CacheUse(NamedTuple):
@@ -51,9 +51,6 @@ class CacheUse(NamedTuple):
     read: int | None = None
     written: int | None = None
     ends: tuple[int, ...] = ()
-
-    def make_usage(self, prompt: int, output: int) -> Usage:
-        return Usage(prompt, output, self.read, self.written)
 
 
 NOT_CACHED: Final = CacheUse()
@@ -87,94 +84,24 @@ def use_cache(
     return CacheUse(read, max(0, max(ends, default=0) - read) if marked else 0, tuple(ends))
 
 
-class Sized(NamedTuple):
-    """The messages of a conversation, and everything before them, by our own count."""
-
-    messages: list[Size]
-    # The tokens of the first messages together: of none, of one, of two …
-    sums: list[int]
-    environment: int
-
-    def grow(self, keep: int, added: Sequence[Size]) -> "Sized":
-        """The first `keep` messages, then those that were added."""
-        sums = accumulate((size.tokens for size in added), initial=self.sums[keep])
-        return Sized([*self.messages[:keep], *added], [*self.sums[:keep], *sums], self.environment)
-
-    def measure(self, view: View, end: int) -> int:
-        """Raw tokens of everything sent up to a position."""
-        pivot, start = view.pivot, min(view.start, end)
-        before = self.environment
-        if pivot is not None:
-            before += measure_pivot(view, self.messages)
-        if view.marks:
-            return before + measure_range(view, self.messages, start, end)
-        return before + self.sums[end] - self.sums[start]
-
-
 class Sent(NamedTuple):
-    """A request, as far as the next one is compared with it."""
+    """A request, as far as the next one is compared with it.
+
+    sizes: of its messages, and everything before them, by our own count. recorded: the tokens that the
+    recording has for it. raw: our count of it as it came.
+    """
 
     turn: Turn
     view: View
-    sized: Sized
-    # The tokens that the recording has for it, and our count of it as it came.
+    sizes: Sizes
     recorded: int | None
     raw: int
     sent: int = 0
     use: CacheUse = NOT_CACHED
 
-
-class _Conversion(NamedTuple):
-    """Turns our count into tokens of the upstream. beyond: those of a prompt that we did not count."""
-
-    ratio: float
-    beyond: int
-
-    @classmethod
-    def make(cls, received: int, raw: int, ratio: float) -> "_Conversion":
-        """The ratio gives way where it would make more of our count than was recorded."""
-        ratio = min(ratio, received / max(1, raw))
-        return cls(ratio, received - round(raw * ratio))
-
-    def measure(self, raw: int) -> int:
-        """0 stays 0: nothing in common is nothing in common."""
-        return self.beyond + round(raw * self.ratio) if raw else 0
-
-
-class Measured(NamedTuple):
-    """See RequestRun."""
-
-    received: int
-    sent: int
-    received_cached: int
-    sent_cached: int
-    change: PrefixChange | None
-    is_rewritten: bool
-    # Of the prompt as it came: before the messages, and what no compaction replaces.
-    environment: int
-    floor: int
-    use: CacheUse
-
-
-class TokenRatio(NamedTuple):
-    """Recorded tokens beside those of our count, over the steps between requests.
-
-    The whole prompts are no measure: recordings often lack the system prompt that was counted, too.
-    """
-
-    recorded: int = 0
-    counted: int = 0
-
-    @property
-    def value(self) -> float:
-        if not self.counted:
-            return 1.0
-        return min(max(self.recorded / self.counted, _SMALLEST_RATIO), _LARGEST_RATIO)
-
-    def with_step(self, recorded: int, counted: int) -> "TokenRatio":
-        if min(recorded, counted) < _LEAST_STEP_TOKENS:
-            return self
-        return TokenRatio(self.recorded + recorded, self.counted + counted)
+    def measure(self, end: int) -> int:
+        """Raw tokens of everything sent up to a position."""
+        return measure(self.view, self.sizes.messages, self.sizes.environment, end)
 
 
 class Measurer:
@@ -185,44 +112,45 @@ class Measurer:
         self._cache = cache
         # The newest request of each branch.
         self._newest: dict[str, Sent] = {}
-        self._ratio = TokenRatio()
+        # Tokens of the steps between requests, as they were recorded and by our count. The whole prompts are
+        # no measure: recordings often lack the system prompt that was counted, too.
+        self._recorded = self._counted = 0
 
-    async def measure(self, turn: Turn, plan: Plan, usage: RecordedUsage | None) -> Measured:
-        before = self._find_before(turn)
-        common = count_common(before.turn, turn) if before is not None else 0
-        sized = await self._size(turn, before, common)
+    async def measure(self, turn: Turn, plan: Plan, usage: RecordedUsage | None) -> RequestRun:
+        """What can be said of a request before its response."""
+        before, sizes = (
+            self._find_before(turn),
+            await self._sizer.measure(turn.received, turn.policy.estimator),
+        )
         conversation = turn.received.conversation
-        end = len(conversation.messages)
-        raw, raw_sent = sized.measure(_AS_RECEIVED, end), sized.measure(plan.view, end)
-        recorded = usage.prompt_tokens if usage is not None else None
-        now = Sent(turn, plan.view, sized, recorded, raw)
+        end, floor = len(conversation.messages), conversation.opening_end
+        raw = _measure_received(sizes, end)
+        now = Sent(turn, plan.view, sizes, usage.prompt_tokens if usage is not None else None, raw)
         self._learn(before, now)
-        received = raw if recorded is None else recorded
-        conversion = _Conversion.make(received, raw, self._ratio.value if recorded is not None else 1.0)
-        sent = max(1, conversion.measure(raw_sent))
-        shared = shared_sent = 0
-        change: PrefixChange | None = None
-        is_rewritten = False
-        if before is not None:
-            as_received = before._replace(view=_AS_RECEIVED), now._replace(view=_AS_RECEIVED)
-            shared = conversion.measure(count_shared(*as_received, common))
-            shared_sent = min(before.sent, sent, conversion.measure(count_shared(before, now, common)))
-            is_rewritten = common < _length(before) or not _has_same_scope(before, turn)
-            change = find_change(before, now, common, is_rewritten=is_rewritten)
+        received = raw if now.recorded is None else now.recorded
+        convert = self._make_conversion(now)
+        sent = max(1, convert(now.measure(end)))
+        compared = _compare(before, now) if before is not None else _Compared()
+        shared = min(before.sent if before is not None else 0, sent, convert(compared.sent))
         kept = before.use.ends if before is not None else ()
-        marked = [conversion.measure(each) for each in _find_marked(now, end)]
-        use = use_cache(self._cache(turn.model), sent, shared_sent, kept, marked)
-        self._keep(now._replace(sent=sent, use=use))
-        return Measured(
-            received,
-            sent,
-            min(received, shared),
-            shared_sent,
-            change,
-            is_rewritten,
-            conversion.measure(sized.environment),
-            conversion.measure(sized.environment + sized.sums[conversation.opening_end]),
-            use,
+        marked = [convert(each) for each in _find_marked(now, end)]
+        use = use_cache(self._cache(turn.model), sent, shared, kept, marked)
+        self._newest.pop(turn.conversation_id, None)
+        self._newest[turn.conversation_id] = now._replace(sent=sent, use=use)
+        if len(self._newest) > _MOST_BRANCHES:
+            del self._newest[next(iter(self._newest))]
+        return msgspec.structs.replace(
+            _describe(turn, plan),
+            received=received,
+            sent=sent,
+            received_cached=min(received, convert(compared.received)),
+            sent_cached=shared,
+            cache_read=use.read,
+            cache_written=use.written,
+            environment=convert(sizes.environment),
+            floor=convert(_measure_received(sizes, floor)),
+            change=compared.change,
+            is_rewritten=compared.is_rewritten,
         )
 
     def find_sent(self, turn: Turn) -> tuple[int, CacheUse]:
@@ -235,31 +163,95 @@ class Measurer:
         found = self._newest.get(turn.conversation_id)
         return found if found is not None or turn.parent_id is None else self._newest.get(turn.parent_id)
 
-    async def _size(self, turn: Turn, before: Sent | None, common: int) -> Sized:
-        """Counts what is new."""
-        received, estimator = turn.received, turn.policy.estimator
-        if before is None or not _has_same_scope(before, turn):
-            sizes = await self._sizer.measure(received, estimator)
-            return Sized([], [0], sizes.environment).grow(0, sizes.messages)
-        conversation = received.conversation
-        added = [
-            _NOTHING if conversation.is_gone(at) else self._sizer.measure_message(received, at, estimator)
-            for at in range(common, len(conversation.messages))
-        ]
-        return before.sized.grow(common, added)
-
-    def _keep(self, now: Sent) -> None:
-        self._newest.pop(now.turn.conversation_id, None)
-        self._newest[now.turn.conversation_id] = now
-        if len(self._newest) > _MOST_BRANCHES:
-            del self._newest[next(iter(self._newest))]
-
     def _learn(self, before: Sent | None, now: Sent) -> None:
-        if before is not None and before.recorded is not None and now.recorded is not None:
-            self._ratio = self._ratio.with_step(now.recorded - before.recorded, now.raw - before.raw)
+        if before is None or before.recorded is None or now.recorded is None:
+            return
+        recorded, counted = now.recorded - before.recorded, now.raw - before.raw
+        if min(recorded, counted) >= _LEAST_STEP_TOKENS:
+            self._recorded += recorded
+            self._counted += counted
+
+    def _make_conversion(self, now: Sent) -> Callable[[int], int]:
+        """Turns our count into tokens of the upstream, those included that we did not count. 0 stays 0:
+        nothing in common is nothing in common.
+        """
+        if now.recorded is None:
+            return lambda raw: raw
+        learned = self._recorded / self._counted if self._counted else 1.0
+        # It gives way where it would make more of our count than was recorded.
+        ratio = min(max(learned, _SMALLEST_RATIO), _LARGEST_RATIO, now.recorded / max(1, now.raw))
+        beyond = now.recorded - round(now.raw * ratio)
+        return lambda raw: beyond + round(raw * ratio) if raw else 0
 
 
-def count_common(before: Turn, now: Turn) -> int:
+def _describe(turn: Turn, plan: Plan) -> RequestRun:
+    """What the plan says of it."""
+    thresholds = turn.thresholds
+    return RequestRun(
+        conversation=turn.conversation_id,
+        purpose=turn.purpose,
+        model=turn.model,
+        messages=len(turn.received.conversation.messages),
+        size_bytes=len(turn.raw_body),
+        plan=plan.name,
+        estimated_received=plan.received,
+        estimated_sent=plan.sent,
+        covers=plan.pivot.covers if plan.pivot is not None else 0,
+        window=thresholds.window if thresholds is not None else None,
+        soft=thresholds.soft if thresholds is not None else None,
+        hard=thresholds.hard if thresholds is not None else None,
+        warning=plan.warning,
+        pruned=tuple(mark.position for mark in plan.new_batch.marks) if plan.new_batch is not None else (),
+    )
+
+
+def _measure_received(sizes: Sizes, end: int) -> int:
+    """Raw tokens of everything up to a position, as it came."""
+    return sizes.environment + sum(size.tokens for size in sizes.messages[:end])
+
+
+class _Compared(NamedTuple):
+    """A request beside the one before: raw tokens that both begin with, as they came and as they are sent.
+
+    change: why the sent array does not begin with the one before. is_rewritten: whether the client's own does
+    not.
+    """
+
+    received: int = 0
+    sent: int = 0
+    change: PrefixChange | None = None
+    is_rewritten: bool = False
+
+
+def _compare(before: Sent, now: Sent) -> _Compared:
+    common = _count_common(before.turn, now.turn)
+    old, new = before.view.pivot, now.view.pivot
+    has_other_pivot = (old.key if old else None) != (new.key if new else None)
+    # The scope stands for everything before the messages.
+    has_same_scope = before.turn.scope == now.turn.scope
+    is_rewritten = common < len(before.turn.received.conversation.messages) or not has_same_scope
+    is_cut = has_other_pivot or (new is not None and common < new.covers)
+    start = common
+    if is_cut:
+        start = min(common, *(pivot.opening_end for pivot in (old, new) if pivot is not None))
+    first = _find_first_difference(before.view, now.view, start)
+    change: PrefixChange | None = None
+    if has_other_pivot:
+        change = "compaction"
+    elif is_rewritten:
+        change = "history"
+    elif first < common:
+        change = "pruning"
+    if not has_same_scope:
+        return _Compared(0, 0, change, is_rewritten)
+    if is_cut:
+        sent = now.sizes.environment + measure_range(now.view, now.sizes.messages, 0, first)
+    else:
+        sent = now.measure(first)
+    return _Compared(_measure_received(now.sizes, common), sent, change, is_rewritten)
+
+
+def _count_common(before: Turn, now: Turn) -> int:
     """How many messages both begin with."""
     first, second = before.received.conversation.chain, now.received.conversation.chain
     shorter = min(len(first), len(second))
@@ -267,32 +259,6 @@ def count_common(before: Turn, now: Turn) -> int:
         return shorter - 1
     # Links are equal up to the first difference, and never behind it.
     return bisect_left(range(1, shorter), True, key=lambda at: first[at] != second[at])
-
-
-def count_shared(before: Sent, now: Sent, common: int) -> int:
-    """Raw tokens that both arrays begin with. common: messages that both histories begin with."""
-    if not _has_same_scope(before, now.turn):
-        return 0
-    old, new = before.view.pivot, now.view.pivot
-    pivots = [pivot for pivot in (old, new) if pivot is not None]
-    if (old.key if old else None) != (new.key if new else None):
-        start = min(common, *(pivot.opening_end for pivot in pivots))
-    elif new is not None and common < new.covers:
-        start = min(common, new.opening_end)
-    else:
-        return now.sized.measure(now.view, _find_first_difference(before.view, now.view, common))
-    start = _find_first_difference(before.view, now.view, start)
-    return now.sized.environment + measure_range(now.view, now.sized.messages, 0, start)
-
-
-def find_change(before: Sent, now: Sent, common: int, *, is_rewritten: bool) -> PrefixChange | None:
-    """Why the sent array does not begin with the one before."""
-    old, new = before.view.pivot, now.view.pivot
-    if (old.key if old else None) != (new.key if new else None):
-        return "compaction"
-    if is_rewritten:
-        return "history"
-    return "pruning" if _find_first_difference(before.view, now.view, common) < common else None
 
 
 def _find_marked(now: Sent, end: int) -> Iterator[int]:
@@ -305,8 +271,8 @@ def _find_marked(now: Sent, end: int) -> Iterator[int]:
     leading = [body.raw(at) for at in range(len(conversation.leading))]
     fields = [body.field(place) for place in (body.envelope.tools_slice, body.envelope.system_slice)]
     if any(_MARK in raw for raw in (*leading, *fields)):
-        yield now.sized.environment
-    yield from (now.sized.measure(view, at + 1) for at in marked)
+        yield now.sizes.environment
+    yield from (now.measure(at + 1) for at in marked)
 
 
 def _find_first_difference(before: View, now: View, common: int) -> int:
@@ -319,12 +285,3 @@ def _find_first_difference(before: View, now: View, common: int) -> int:
         if is_sent(now.pivot, position) and before.marks.get(position) != now.marks.get(position)
     )
     return min(min(changed, default=common), common)
-
-
-def _has_same_scope(before: Sent, turn: Turn) -> bool:
-    """The scope stands for everything before the messages."""
-    return before.turn.scope == turn.scope
-
-
-def _length(sent: Sent) -> int:
-    return len(sent.turn.received.conversation.messages)

@@ -4,8 +4,8 @@ A value of a file is parsed when it is asked for. Session files hold a history, 
 out of it before each reply of the model.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, SupportsBytes
 
 import msgspec
@@ -21,9 +21,18 @@ RESPONSES_PATH: Final = "/v1/responses"
 # By key.
 RecordedFields = dict[str, msgspec.Raw]
 
+# Of the Responses API: items that the model writes, beside its messages.
+_ITEMS_OF_THE_MODEL: Final = frozenset(
+    {
+        "reasoning",
+        "function_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "web_search_call",
+        "tool_search_call",
+    }
+)
 _ERRORS: Final = (*JSON_ERRORS, BeyondBounds)
-# Of a file that is no recording, so much is named.
-_SHOWN_KEYS: Final = 6
 # A recording is recognized by its first objects.
 _SAMPLE: Final = 20
 _NULL: Final = msgspec.Raw(b"null")
@@ -39,7 +48,7 @@ class NotARecording(ReplayError):
     """A file that no reader understands. The text says what was seen instead."""
 
 
-class RecordedUsage(msgspec.Struct, frozen=True):
+class RecordedUsage(NamedTuple):
     """Tokens as the upstream reported them. prompt_tokens includes cached ones. output_tokens None: what was
     recorded is no count of the whole reply.
     """
@@ -48,65 +57,45 @@ class RecordedUsage(msgspec.Struct, frozen=True):
     output_tokens: int | None = None
 
 
-class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as its client sent it."""
+@dataclass(slots=True, kw_only=True)
+class RecordedRequest:
+    """One request as its client sent it: `start`, then the first `end` of some items of a history; without
+    items, `start` is the whole body.
 
-    path: str
-    body: bytes
-    # Without credentials.
-    headers: tuple[tuple[str, str], ...] = ()
-    usage: RecordedUsage | None = None
-    # What the model replied: messages or items in the form of the format; empty if it is not known.
-    reply: tuple[bytes, ...] = ()
-    # Whether the upstream refused it, or broke off.
-    has_failed: bool = False
-
-
-class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client sent, oldest first. All of it was read by one reader."""
-
-    # The form of the file, in words for people.
-    kind: str
-    # Makes the requests; may be called more than once.
-    list_requests: Callable[[], Iterator[RecordedRequest]]
-    # How many requests there are.
-    count: int
-    # Lines or entries that could not be read.
-    skipped: int = 0
-
-
-# Requests that are cut out of a history
-
-
-@dataclass(slots=True)
-class CutRequest:
-    """A request whose history is the first `end` of some items. Its body is made when it is asked for: all
-    bodies together are many times the file.
+    headers: without credentials. reply: what the model replied: messages or items in the form of the format;
+    empty if it is not known. has_failed: whether the upstream refused it, or broke off.
     """
 
     path: str
-    # Name and raw JSON of what stands before the history.
-    fields: Sequence[tuple[str, bytes]]
-    items: Sequence[SupportsBytes]
-    end: int
-    reply: list[SupportsBytes]
+    start: bytes
+    items: Sequence[SupportsBytes] | None = None
+    end: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     usage: RecordedUsage | None = None
+    reply: list[SupportsBytes] = field(default_factory=list)
+    has_failed: bool = False
 
-    def render(self) -> RecordedRequest:
-        fields = b"".join(msgspec.json.encode(name) + b":" + raw + b"," for name, raw in self.fields)
-        name = b"input" if self.path == RESPONSES_PATH else b"messages"
+    @property
+    def body(self) -> bytes:
+        """Made when it is asked for: all bodies together are many times the file."""
+        if self.items is None:
+            return self.start
         history = [bytes(item) for item in self.items[: self.end]] or [b""]
         # One copy, as it may have megabytes.
-        history[0] = b'{%b"%b":[' % (fields, name) + history[0]
+        history[0] = self.start + history[0]
         history[-1] += b"]}"
-        return RecordedRequest(
-            path=self.path,
-            body=b",".join(history),
-            headers=self.headers,
-            usage=self.usage,
-            reply=tuple(map(bytes, self.reply)),
-        )
+        return b",".join(history)
+
+
+class Recording(NamedTuple):
+    """What one client sent, oldest first. All of it was read by one reader.
+
+    kind: the form of the file, in words for people. skipped: lines or entries that could not be read.
+    """
+
+    kind: str
+    requests: Sequence[RecordedRequest]
+    skipped: int
 
 
 class History:
@@ -117,46 +106,50 @@ class History:
     """
 
     def __init__(
-        self, path: str, fields: Sequence[tuple[str, bytes]] = (), cuts: list[CutRequest] | None = None
+        self,
+        path: str,
+        fields: Iterable[tuple[str, bytes]] = (),
+        cuts: list[RecordedRequest] | None = None,
     ) -> None:
-        self.fields = fields
         self.headers: tuple[tuple[str, str], ...] = ()
-        self.cuts: list[CutRequest] = [] if cuts is None else cuts
-        self.is_replying = False
+        self.cuts: list[RecordedRequest] = [] if cuts is None else cuts
         self._path = path
+        self._is_replying = False
         # Cuts refer to it, so it only grows or gives way to another one.
         self._items: list[SupportsBytes] = []
-        self._newest: CutRequest | None = None
+        self._newest: RecordedRequest | None = None
+        self.set_fields(fields)
 
     @property
     def items(self) -> Sequence[SupportsBytes]:
         return self._items
 
+    def set_fields(self, fields: Iterable[tuple[str, bytes]]) -> None:
+        """Name and raw JSON of what requests from here on have before the history."""
+        start = b"".join(msgspec.json.encode(name) + b":" + raw + b"," for name, raw in fields)
+        self._start = b'{%b"%b":[' % (start, b"input" if self._path == RESPONSES_PATH else b"messages")
+
     def add(self, item: SupportsBytes, *, is_reply: bool = False) -> None:
-        if is_reply and not self.is_replying:
+        if is_reply and not self._is_replying:
             self._newest = self._cut() if self._items else None
         if is_reply and self._newest is not None:
             self._newest.reply.append(item)
-        self.is_replying = is_reply
+        self._is_replying = is_reply
         self._items.append(item)
 
     def restart(self, items: Sequence[SupportsBytes] = ()) -> None:
         self._items = [*items]
-        self.is_replying = False
+        self._is_replying = False
 
     def finish(self) -> None:
         """What has no reply was a request, too."""
-        if self._items and not self.is_replying:
+        if self._items and not self._is_replying:
             self._cut()
 
-    def make_recording(self, kind: str, skipped: int) -> Recording:
-        cuts = self.cuts
-        return Recording(
-            kind=kind, list_requests=lambda: (cut.render() for cut in cuts), count=len(cuts), skipped=skipped
+    def _cut(self) -> RecordedRequest:
+        cut = RecordedRequest(
+            path=self._path, start=self._start, items=self._items, end=len(self._items), headers=self.headers
         )
-
-    def _cut(self) -> CutRequest:
-        cut = CutRequest(self._path, self.fields, self._items, len(self._items), [], self.headers)
         self.cuts.append(cut)
         return cut
 
@@ -194,8 +187,10 @@ def parse_file(data: bytes) -> RecordedFile:
     return RecordedFile(objects, entries is None, len(pieces) - len(objects))
 
 
-def find_fields(raw: bytes | msgspec.Raw) -> RecordedFields | None:
+def find_fields(raw: bytes | msgspec.Raw | None) -> RecordedFields | None:
     """The fields of an object; None for anything else."""
+    if raw is None:
+        return None
     try:
         return parse_raw_fields(bytes(raw))
     except _ERRORS:
@@ -225,9 +220,9 @@ def find_text(fields: RecordedFields, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def find_object(fields: RecordedFields, name: str) -> RecordedFields | None:
-    raw = fields.get(name)
-    return find_fields(raw) if raw is not None else None
+def find_object(fields: RecordedFields, name: str) -> RecordedFields:
+    """An object of an object; empty if it is missing or anything else."""
+    return find_fields(fields.get(name)) or {}
 
 
 def read_usage(fields: RecordedFields, name: str = "usage") -> RecordedUsage | None:
@@ -237,8 +232,6 @@ def read_usage(fields: RecordedFields, name: str = "usage") -> RecordedUsage | N
     return RecordedUsage(found.prompt_tokens, found.output_tokens) if found is not None else None
 
 
-def describe_keys(document: RecordedFile) -> str:
-    """What a file that no reader understands looks like, without its values."""
-    names = ", ".join(repr(name)[:40] for name in [*document.objects[0]][:_SHOWN_KEYS])
-    what = "lines of JSON objects" if document.is_lines else "a JSON object"
-    return f"{what} with {names or 'no keys'}"
+def is_of_model(item: RecordedFields) -> bool:
+    """Of a message or an item: whether the model wrote it."""
+    return find_text(item, "role") == "assistant" or find_text(item, "type") in _ITEMS_OF_THE_MODEL

@@ -1,4 +1,4 @@
-"""The result of a replay in a terminal of 80 columns: charts, events, sessions, policies side by side."""
+"""The result of a replay in a terminal of 80 columns: sessions, policies side by side, and notes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -8,27 +8,46 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.replay.charts import Panel, render_chart, render_svg
-from gateway.replay.numbers import UNKNOWN, show_share, show_tokens, show_usd
-from gateway.replay.results import (
-    CompactionRun,
-    Played,
-    PlayedSource,
-    Pricing,
-    ReplayReport,
-    RequestRun,
-    Result,
-    make_result,
-)
+from gateway.replay.results import PlayedSource, Pricing, ReplayReport, RequestRun, Result, make_result
 
+# Stands for what is not known.
+UNKNOWN: Final = "–"
+_STEPS: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "K"))
+# From here on, cents are left out; below, parts of a cent are shown.
+_DOLLARS_USD: Final = 1_000
+_CENTS_USD: Final = 0.01
 # As many columns as 80 characters have room for.
 _POLICIES_IN_A_ROW: Final = 4
 _NAME_COLUMNS: Final = 24
 _MOST_SESSIONS: Final = 15
-_MOST_EVENTS: Final = 20
-_MOST_CHARTS: Final = 2
 _MARK: Final = " *"
 _BOX: Final = box.SIMPLE_HEAD
+
+
+def show_tokens(count: int | None) -> str:
+    """`12`, `3.4K`, `128K`, `2.81M`."""
+    if count is None:
+        return UNKNOWN
+    for step, letter in _STEPS:
+        if count >= step:
+            value = count / step
+            digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+            return f"{value:.{digits}f}{letter}"
+    return str(count)
+
+
+def show_share(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:.1f}%"
+
+
+def show_usd(usd: float | None) -> str:
+    """`$0.0042`, `$0.13`, `$12.34`, `$1,234`."""
+    if usd is None:
+        return UNKNOWN
+    sign, usd = ("-", -usd) if usd < 0 else ("", usd)
+    digits = 0 if usd >= _DOLLARS_USD else 2 if usd >= _CENTS_USD or not usd else 4
+    return f"{sign}${usd:,.{digits}f}"
+
 
 # What is shown of each policy; None separates groups.
 _ROWS: Final[tuple[tuple[str, Callable[[Result], str]] | None, ...]] = (
@@ -64,27 +83,11 @@ _ROWS: Final[tuple[tuple[str, Callable[[Result], str]] | None, ...]] = (
 
 
 def show_report(report: ReplayReport, pricing: Pricing, console: Console) -> None:
-    """For a person. pricing: of the report."""
-    place = _find_shown(report)
-    policy = report.policies[place].policy
-    largest = _find_largest(report.sessions, place)
-    others = [number for number in range(len(report.policies)) if number != place]
-    # The policy that is shown in detail, and another one beside it.
-    for number in [place, *others][:_MOST_CHARTS]:
-        title = f"{report.policies[number].policy}: {_name(largest)}, tokens of each request"
-        console.print(Text(title, style="bold"))
-        console.print(render_chart(_find_runs(largest, number), console.width), soft_wrap=True)
-        console.print()
-    events = [*_list_events(_find_runs(largest, place))]
-    if events:
-        console.print(Text(f"{policy}: at which request, and what", style="bold"))
-        console.print(Text("\n".join(events[:_MOST_EVENTS])))
-        if len(events) > _MOST_EVENTS:
-            console.print(Text(f"  and {len(events) - _MOST_EVENTS} more; --json has all", style="dim"))
-        console.print()
-    console.print(Text(f"{policy}: each of the sessions", style="bold"))
+    """For a person. pricing: of the report. One policy is shown in detail: the best, or the only one."""
+    shown = next((place for place, result in enumerate(report.policies) if result.is_best), 0)
+    console.print(Text(f"{report.policies[shown].policy}: each of the sessions", style="bold"))
     title = "session" if len(report.sessions) > 1 else "conversation"
-    console.print(_render_sessions(title, _list_sessions(report.sessions, place, pricing)))
+    console.print(_render_sessions(title, _list_sessions(report.sessions, shown, pricing)))
     console.print()
     console.print(_render_policies(report.policies))
     console.print()
@@ -92,46 +95,7 @@ def show_report(report: ReplayReport, pricing: Pricing, console: Console) -> Non
         console.print(Text(line, style="dim"))
 
 
-def render_report_svg(report: ReplayReport) -> str:
-    largest = _find_largest(report.sessions, _find_shown(report))
-    panels = [Panel(each.policy, _find_runs(largest, at)) for at, each in enumerate(report.policies)]
-    return render_svg(_name(largest), panels)
-
-
-# What is shown in detail
-
-
-def _find_shown(report: ReplayReport) -> int:
-    """The place of the best policy, or of the only one."""
-    return next((place for place, result in enumerate(report.policies) if result.is_best), 0)
-
-
-def _find_largest(sessions: Sequence[PlayedSource], place: int) -> PlayedSource | None:
-    """The one with the conversation that a chart is worth most for."""
-    return max(sessions, key=lambda each: _count_received(_find_runs(each, place)), default=None)
-
-
-def _name(session: PlayedSource | None) -> str:
-    return session.name if session is not None else ""
-
-
-def _find_runs(session: PlayedSource | None, place: int) -> Sequence[RequestRun]:
-    """The largest conversation of a recording."""
-    if session is None or not session.played:
-        return ()
-    return max(_split_conversations(session.played[place]).values(), key=_count_received, default=())
-
-
-def _count_received(runs: Sequence[RequestRun]) -> int:
-    return sum(run.received for run in runs)
-
-
-def _split_conversations(played: Played) -> dict[str, list[RequestRun]]:
-    """The requests of each branch, by what operators see of it."""
-    groups: dict[str, list[RequestRun]] = {}
-    for run in played.requests:
-        groups.setdefault(f"{run.conversation[:8]} {run.purpose}", []).append(run)
-    return groups
+# Tables
 
 
 def _list_sessions(
@@ -142,33 +106,11 @@ def _list_sessions(
     if len(played) != 1:
         return [(session.name, session.results[place]) for session in played]
     only = played[0].played[place]
-    groups = _split_conversations(only)
-    return [(name, make_result(only.policy, runs, pricing)) for name, runs in groups.items()]
-
-
-def _list_events(requests: Sequence[RequestRun]) -> Iterator[str]:
-    """When a conversation would be compacted and pruned, one line for each time."""
-    for number, run in enumerate(requests, start=1):
-        for compaction in run.compactions:
-            first = next((each for each in requests[number - 1 :] if each.covers == compaction.covers), None)
-            yield f"{number:>5}  {_describe(compaction, first)}"
-        if run.pruned_messages:
-            yield f"{number:>5}  {run.pruned_messages} messages pruned"
-        if run.change == "history":
-            yield f"{number:>5}  the client changes its history"
-
-
-def _describe(compaction: CompactionRun, first: RequestRun | None) -> str:
-    """first: the first request that is sent with it, if there is one."""
-    when = "the request waits" if compaction.when == "before" else "in the background"
-    if compaction.failure is not None:
-        return f"no {compaction.kind}, {when}: {compaction.failure}"
-    after = f"{show_tokens(first.sent)} tokens" if first is not None else "not used yet"
-    sizes = f"{show_tokens(compaction.pre_tokens)} to {after}"
-    return f"{compaction.kind} of {compaction.covers} messages, {sizes}, {when}"
-
-
-# Tables
+    # A branch, by what operators see of it.
+    branches: dict[str, list[RequestRun]] = {}
+    for run in only.requests:
+        branches.setdefault(f"{run.conversation[:8]} {run.purpose}", []).append(run)
+    return [(name, make_result(only.policy, runs, pricing)) for name, runs in branches.items()]
 
 
 def _find_less(result: Result) -> float | None:

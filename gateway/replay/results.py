@@ -79,11 +79,11 @@ class RequestRun(msgspec.Struct, frozen=True, kw_only=True):
     estimated_received: int
     estimated_sent: int
     # The prompt as it came, and as it went upstream.
-    received: int
-    sent: int
+    received: int = 0
+    sent: int = 0
     # The parts of both that the prompt before it begins with, too.
-    received_cached: int
-    sent_cached: int
+    received_cached: int = 0
+    sent_cached: int = 0
     # Of the prompt as it went upstream: read from the provider's cache, and written to it. None where it has
     # none.
     cache_read: int | None = None
@@ -116,71 +116,60 @@ class RequestRun(msgspec.Struct, frozen=True, kw_only=True):
         return Usage(self.sent, self.output, self.cache_read, self.cache_written)
 
 
-class Sums(msgspec.Struct, kw_only=True):
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
     """Of requests. Tokens."""
 
-    requests: int = 0
-    received: int = 0
-    sent: int = 0
-    received_cached: int = 0
-    sent_cached: int = 0
-    output: int = 0
-    compactions: int = 0
-    digests: int = 0
-    failures: int = 0
-    prunings: int = 0
+    requests: int
+    received: int
+    sent: int
+    received_cached: int
+    sent_cached: int
+    output: int
+    compactions: int
+    digests: int
+    failures: int
+    prunings: int
     # Of the sent arrays, those that the client itself causes included.
-    breaks: int = 0
-    rewrites: int = 0
-    calls: int = 0
-    call_prompt: int = 0
-    call_output: int = 0
-    largest_received: int = 0
-    largest_sent: int = 0
+    breaks: int
+    rewrites: int
+    calls: int
+    call_prompt: int
+    call_output: int
+    largest_received: int
+    largest_sent: int
     # The smallest window of all requests; None if none is known.
-    window: int | None = None
+    window: int | None
     # Requests that were sent although they do not fit the window.
-    too_large: int = 0
-    recorded_usages: int = 0
+    too_large: int
+    recorded_usages: int
 
 
-def add_up(requests: Iterable[RequestRun]) -> Sums:
-    sums = Sums()
-    for each in requests:
-        _add_sizes(sums, each)
-        _add_changes(sums, each)
-    return sums
-
-
-def _add_sizes(sums: Sums, each: RequestRun) -> None:
-    sums.requests += 1
-    sums.received += each.received
-    sums.sent += each.sent
-    sums.received_cached += each.received_cached
-    sums.sent_cached += each.sent_cached
-    sums.output += each.output
-    sums.recorded_usages += each.is_usage_recorded
-    sums.largest_received = max(sums.largest_received, each.received)
-    sums.largest_sent = max(sums.largest_sent, each.sent)
-    if each.window is not None:
-        sums.window = min(sums.window or each.window, each.window)
-        sums.too_large += each.sent > each.window
-
-
-def _add_changes(sums: Sums, each: RequestRun) -> None:
-    for compaction in each.compactions:
-        if compaction.failure is not None:
-            sums.failures += 1
-        elif compaction.kind == "digest":
-            sums.digests += 1
-        else:
-            sums.compactions += 1
-    sums.prunings += each.pruned_messages > 0
-    sums.breaks += each.change is not None
-    sums.rewrites += each.is_rewritten
-    sums.calls += len(each.calls)
-    sums.call_prompt += sum(call.prompt_tokens for call in each.calls)
-    sums.call_output += sum(call.output_tokens for call in each.calls)
+def add_up(runs: Sequence[RequestRun]) -> Sums:
+    made = [compaction for run in runs for compaction in run.compactions if compaction.failure is None]
+    calls = [call for run in runs for call in run.calls]
+    digests = sum(compaction.kind == "digest" for compaction in made)
+    return Sums(
+        requests=len(runs),
+        received=sum(run.received for run in runs),
+        sent=sum(run.sent for run in runs),
+        received_cached=sum(run.received_cached for run in runs),
+        sent_cached=sum(run.sent_cached for run in runs),
+        output=sum(run.output for run in runs),
+        compactions=len(made) - digests,
+        digests=digests,
+        failures=sum(len(run.compactions) for run in runs) - len(made),
+        prunings=sum(run.pruned_messages > 0 for run in runs),
+        breaks=sum(run.change is not None for run in runs),
+        rewrites=sum(run.is_rewritten for run in runs),
+        calls=len(calls),
+        call_prompt=sum(call.prompt_tokens for call in calls),
+        call_output=sum(call.output_tokens for call in calls),
+        largest_received=max((run.received for run in runs), default=0),
+        largest_sent=max((run.sent for run in runs), default=0),
+        window=min((run.window for run in runs if run.window is not None), default=None),
+        too_large=sum(run.window is not None and run.sent > run.window for run in runs),
+        recorded_usages=sum(run.is_usage_recorded for run in runs),
+    )
 
 
 class Cost(msgspec.Struct, frozen=True):

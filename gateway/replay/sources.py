@@ -5,60 +5,45 @@ The files of a folder that hold one request each are one recording, in the order
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.replay.histories import is_export, is_transcript, read_export, read_rule, read_transcript
-from gateway.replay.recordings import (
-    NotARecording,
-    RecordedFile,
-    Recording,
-    ReplayError,
-    describe_keys,
-    parse_file,
+from gateway.replay.bodies import (
+    is_export,
+    is_log,
+    is_single,
+    is_transcript,
+    read_export,
+    read_log,
+    read_rule,
+    read_transcript,
 )
-from gateway.replay.request_log import is_request_log, is_single, read_request_log
-from gateway.replay.sessions import (
-    find_opencode_session,
-    is_claude_code,
-    is_codex,
-    is_opencode,
-    read_claude_code,
-    read_codex,
-    read_opencode,
-)
+from gateway.replay.recordings import NotARecording, RecordedFile, Recording, ReplayError, parse_file
+from gateway.replay.sessions import is_claude_code, is_codex, read_claude_code, read_codex
 from gateway.settings import ModelRule
 
-_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".har", ".log", ".txt"})
+_SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".log", ".txt"})
 # That of an export has some names and numbers.
 _LONGEST_FIRST_LINE_BYTES: Final = 1 << 16
 _NUMBER: Final = re.compile(r"(\d+)")
+# Of a file that is no recording, so many keys are named.
+_SHOWN_KEYS: Final = 6
 
-
-class _RecordingReader(NamedTuple):
-    """claims: whether a file has its form, by a sample of it. read: is given the model of recordings that
-    name none.
-    """
-
-    claims: Callable[[RecordedFile], bool]
-    read: Callable[[RecordedFile, str], Recording]
-
-
-_OPENCODE: Final = _RecordingReader(is_opencode, read_opencode)
-_REQUEST_LOG: Final = _RecordingReader(is_request_log, read_request_log)
-# The forms of programs come first; nearly anything may be an entry of a log.
-_READERS: Final = (
-    _RecordingReader(is_export, read_export),
-    _RecordingReader(is_claude_code, read_claude_code),
-    _RecordingReader(is_codex, read_codex),
-    _OPENCODE,
-    _RecordingReader(is_transcript, read_transcript),
-    _REQUEST_LOG,
+# Is given the model of recordings that name none.
+_Read = Callable[[RecordedFile, str], Recording]
+# Whether a file has a form, by a sample of it, and its reader. The forms of programs come first; nearly
+# anything may be an entry of a log.
+_READERS: Final[tuple[tuple[Callable[[RecordedFile], bool], _Read], ...]] = (
+    (is_export, read_export),
+    (is_claude_code, read_claude_code),
+    (is_codex, read_codex),
+    (is_transcript, read_transcript),
+    (is_log, read_log),
 )
 _FORMS: Final = (
-    "request logs of OpenAI's and Anthropic's APIs, transcripts with messages, session files of Claude Code, "
-    "Codex and opencode, and what `refold export` writes"
+    "request logs of OpenAI's and Anthropic's APIs, transcripts with messages, session files of Claude Code "
+    "and Codex, and what `refold export` writes"
 )
 
 
@@ -79,35 +64,29 @@ class FoundSources(NamedTuple):
 
 def find_sources(paths: Sequence[Path]) -> FoundSources:
     """Raises ReplayError for a path that does not exist, or a named file that is no recording."""
-    found: list[Source] = []
+    groups: dict[str, list[Path]] = {}
     unreadable: list[tuple[Path, str]] = []
-    for path in paths:
-        if path.is_dir():
-            found += _find_below(path, unreadable)
-        elif path.exists():
-            found.append(_find_named(path))
-        else:
-            raise ReplayError(f"{path}: there is no such file")
-    if not found:
+    for file, is_named in _list_files(paths).items():
+        try:
+            groups.setdefault(_find_group(file, is_named=is_named), []).append(file)
+        except NotARecording as error:
+            if is_named:
+                raise ReplayError(f"{file}: this is no recording: {error}") from error
+            unreadable.append((file, str(error)))
+    if not groups:
         names = ", ".join(map(str, paths))
         raise ReplayError(
             f"{names}: no recording found" + "".join(f"\n{file}: {why}" for file, why in unreadable[:3])
         )
-    return FoundSources(_with_short_names(found), unreadable)
+    return FoundSources(_make_sources(groups), unreadable)
 
 
 def read_source(source: Source, model: str) -> Recording:
     """model: of recordings that name none. Raises NotARecording."""
     documents = [_parse(path) for path in source.files]
-    return _find_reader(documents[0]).read(_join(documents), model)
-
-
-def _find_reader(document: RecordedFile) -> _RecordingReader:
-    """Raises NotARecording."""
-    reader = next((reader for reader in _READERS if reader.claims(document)), None)
-    if reader is None:
-        raise NotARecording(f"it holds {describe_keys(document)}; known are {_FORMS}")
-    return reader
+    first = documents[0]
+    whole = first if len(documents) == 1 else _join(documents)
+    return _find_reader(first)(whole, model)
 
 
 def list_rules(sources: Sequence[Source]) -> list[ModelRule]:
@@ -119,41 +98,35 @@ def list_rules(sources: Sequence[Source]) -> list[ModelRule]:
     return [rule for rule in rules if rule is not None]
 
 
-def _find_named(path: Path) -> Source:
-    try:
-        _find_reader(_parse(path))
-    except NotARecording as error:
-        raise ReplayError(f"{path}: this is no recording: {error}") from error
-    return Source(str(path), (path,), path.stat().st_size)
+def _find_reader(document: RecordedFile) -> _Read:
+    """Raises NotARecording."""
+    reader = next((read for claims, read in _READERS if claims(document)), None)
+    if reader is None:
+        keys = ", ".join(repr(name)[:40] for name in [*document.objects[0]][:_SHOWN_KEYS])
+        what = "lines of JSON objects" if document.is_lines else "a JSON object"
+        raise NotARecording(f"it holds {what} with {keys or 'no keys'}; known are {_FORMS}")
+    return reader
 
 
-def _find_below(folder: Path, unreadable: list[tuple[Path, str]]) -> Iterator[Source]:
-    groups: dict[str, list[Path]] = {}
-    for path in sorted(_list_files(folder), key=_order):
-        try:
-            groups.setdefault(_find_group(path), []).append(path)
-        except NotARecording as error:
-            unreadable.append((path, str(error)))
-    for group, paths in groups.items():
-        name = group if len(paths) > 1 else str(paths[0])
-        yield Source(name, tuple(paths), sum(path.stat().st_size for path in paths))
-
-
-def _find_group(path: Path) -> str:
+def _find_group(path: Path, *, is_named: bool) -> str:
     """The name that the files of one recording share; a file of its own has its own. Raises NotARecording."""
     document = _parse(path)
-    reader = _find_reader(document)
-    if reader is _REQUEST_LOG and is_single(document):
-        return str(path.parent)
-    session = find_opencode_session(document.objects[0]) if reader is _OPENCODE else None
-    if session is None:
-        return str(path)
-    # Of `storage/message/SESSION/…`, `storage/part/MESSAGE/…` and `storage/session/PROJECT/…`.
-    return str(path.parent.parent.parent / session)
+    is_entry = _find_reader(document) is read_log and is_single(document)
+    return str(path.parent if is_entry and not is_named else path)
 
 
-def _list_files(folder: Path) -> Iterable[Path]:
-    return (path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+def _list_files(paths: Iterable[Path]) -> dict[Path, bool]:
+    """Each once, and whether it was named itself. Raises ReplayError."""
+    files: dict[Path, bool] = {}
+    for path in paths:
+        if path.is_dir():
+            below = (each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
+            files |= dict.fromkeys(sorted(below, key=_order), False)
+        elif path.exists():
+            files[path] = True
+        else:
+            raise ReplayError(f"{path}: there is no such file")
+    return files
 
 
 def _order(path: Path) -> list[tuple[int, str]]:
@@ -171,26 +144,19 @@ def _parse(path: Path) -> RecordedFile:
 
 def _join(documents: Sequence[RecordedFile]) -> RecordedFile:
     """The documents of one recording as one."""
-    if len(documents) == 1:
-        return documents[0]
-    return RecordedFile(
-        [fields for document in documents for fields in document.objects],
-        is_lines=True,
-        skipped=sum(document.skipped for document in documents),
-    )
+    objects = [fields for document in documents for fields in document.objects]
+    return RecordedFile(objects, is_lines=True, skipped=sum(document.skipped for document in documents))
 
 
-def _with_short_names(sources: Sequence[Source]) -> list[Source]:
-    """The names without the folders that all of them have in common, and without their suffix."""
-    parts = [_without_suffix(Path(source.name)).parts for source in sources]
+def _make_sources(groups: Mapping[str, Sequence[Path]]) -> list[Source]:
+    """With names without the folders that all of them have in common, and without their suffix."""
+    names = [Path(group if len(files) > 1 else files[0]) for group, files in groups.items()]
+    # A folder may have a dot in its name, too.
+    parts = [(name.with_suffix("") if name.suffix in _SUFFIXES else name).parts for name in names]
     common = 0
     while all(len(each) > common + 1 and each[common] == parts[0][common] for each in parts):
         common += 1
     return [
-        source._replace(name="/".join(each[common:])) for source, each in zip(sources, parts, strict=True)
+        Source("/".join(name[common:]), (*files,), sum(file.stat().st_size for file in files))
+        for name, files in zip(parts, groups.values(), strict=True)
     ]
-
-
-def _without_suffix(path: Path) -> Path:
-    """A folder may have a dot in its name, too."""
-    return path.with_suffix("") if path.suffix in _SUFFIXES else path

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.progress import Progress
+
 from gateway.replay.command import play_all
-from gateway.replay.policies import choose_settings
 from gateway.replay.results import PlayedSource
+from gateway.replay.simulation import choose_settings
 from gateway.replay.sources import find_sources
 from gateway.settings import Settings, load_settings
 from tests.toy.transcripts import MODEL
@@ -30,4 +32,4 @@ def play(
     settings: str = CHARS,
 ) -> list[PlayedSource]:
     choices = choose_settings(load(settings, folder), policies, window)
-    return asyncio.run(play_all(find_sources(paths).found, choices, MODEL, lambda _: None))
+    return asyncio.run(play_all(find_sources(paths).found, choices, MODEL, Progress(disable=True)))

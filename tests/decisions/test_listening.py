@@ -64,7 +64,7 @@ async def test_a_certificate_that_has_expired_is_to_be_renewed(tmp_path: Path) -
     async with serving_models(tls=tls) as base_url, Client() as client:
         trusting = make_upstream(base_url=base_url, ca_file=str(certificates.ca))
         report = await examine_upstream(client, trusting)
-    (found,) = report.findings
+    found = report.finding
     assert "expired" in found.what and "renew the certificate of 127.0.0.1" in str(found.fix)
     assert not report.is_usable
 

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from gateway.core.sizing.usage import Usage
-from gateway.replay.offline import make_summary_text
 from gateway.replay.recordings import RecordedRequest
 from gateway.replay.results import PlayedSource, RequestRun
+from gateway.replay.simulation import make_summary_text
 from gateway.replay.sources import find_sources, read_source
 from gateway.settings.load import load_preset
 from tests.decisions.replayed import play
@@ -131,7 +131,7 @@ async def _compare(file: Path, policy: str, window: int, folder: Path) -> None:
         runs = played.played[0].requests
         script = _Script(runs, toy.requests)
         toy.intercept = script.answer
-        requests = [*read_source(find_sources([file]).found[0], MODEL).list_requests()]
+        requests = read_source(find_sources([file]).found[0], MODEL).requests
         headers = await _run_gateway(toy, settings, requests)
         assert not script.usages
         assert not script.calls, "the gateway made fewer summary calls"

@@ -19,13 +19,13 @@ each prompt a provider's cache could reuse. Give several policies to see them
 side by side, and choose thresholds before they are deployed.
 
 FILE is a request log (OpenAI, Anthropic), a transcript with messages, a session
-file of Claude Code, Codex or opencode, or what `refold export` has written. A
-folder stands for the recordings below it.
+file of Claude Code or Codex, or what `refold export` has written. A folder
+stands for the recordings below it.
 
 examples:
   refold replay ~/.claude/projects --window 200000
   refold replay log.jsonl --policy adaptive --policy rolling --price gpt-4o
-  refold replay session.json --config gateway.yaml --svg chart.svg
+  refold replay session.json --config gateway.yaml --json
 
 exit status: 0, 1 if nothing could be played, 2 for wrong usage or settings, or
 a file that is no recording
@@ -82,7 +82,6 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         "without a model",
     )
     add_config(parser)
-    parser.add_argument("--svg", metavar="OUT", help="also write the chart as an SVG file")
     add_json(parser)
 
 
