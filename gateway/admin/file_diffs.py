@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.admin.session_answers import FileDiff
+from gateway.core.session.patches import read_created
 from gateway.core.session.work import FileChange, list_touched_files
 
 _NOTHING: Final = "/dev/null"
-_NO_NEWLINE: Final = "\\ No newline at end of file\n"
 
 
 def list_file_diffs(changes: Sequence[FileChange]) -> list[FileDiff]:
@@ -28,28 +28,13 @@ def make_file_diff(changes: Sequence[FileChange]) -> FileDiff:
         kind=touched.kind,
         moved_from=touched.moved_from,
         before="" if first.kind == "created" else None,
-        after=_find_after(last),
+        after="" if last.kind == "deleted" else read_created(last),
         additions=touched.additions,
         deletions=touched.deletions,
         unknown=touched.unknown,
         messages=list(dict.fromkeys(change.position for change in changes)),
         diff=_make_header(first, last) + "".join(change.diff for change in changes),
     )
-
-
-def _find_after(change: FileChange) -> str | None:
-    """What the file held after a change that created or deleted it."""
-    if change.kind == "deleted":
-        return ""
-    if change.kind != "created":
-        return None
-    lines = change.diff.splitlines(keepends=True)
-    added = [line[1:] for line in lines if line.startswith("+")]
-    if change.additions is None or len(added) != change.additions:
-        # It is too long to be kept.
-        return None
-    text = "".join(added)
-    return text.removesuffix("\n") if lines and lines[-1] == _NO_NEWLINE else text
 
 
 def _make_header(first: FileChange, last: FileChange) -> str:

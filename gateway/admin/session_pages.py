@@ -1,6 +1,7 @@
 """What a conversation worked on, and its diffs. Also of one that an earlier process or another one served."""
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
 
 from aiohttp import hdrs, web
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from gateway.admin.session_answers import (
 from gateway.admin.session_markdown import render_markdown
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import log_view
+from gateway.core.session.work import NOTHING_DONE, Session
 from gateway.sessions.record import StoredSession
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
@@ -47,17 +49,18 @@ class SessionPages:
 
     async def show_diff(self, request: web.Request) -> DiffPage:
         query = read_query(request, DiffQuery)
-        known, session = await self._load(request)
+        _, session = await self._load(request)
         identity = request.match_info["id"]
-        positions = choose_edits(session, query.message) if session is not None else ()
-        owner = session.owner if session is not None else known.owner if known is not None else ""
-        found = await self._sources.diffs.load(make_tag(owner), identity, positions)
         log_view(request, identity, "diff")
+        if session is None:
+            return DiffPage(id=identity, message=query.message, files=[], left_off=0)
+        positions = choose_positions(session.work, query.message)
+        changes = await self._sources.sessions.load_changes(make_tag(session.owner), identity)
         return DiffPage(
             id=identity,
             message=query.message,
-            files=list_file_diffs(found.changes),
-            left_off=found.left_off,
+            files=list_file_diffs([each for each in changes if each.position in positions]),
+            left_off=sum(position in positions for position in session.work.left_changes),
         )
 
     async def add_titles(self, page: ConversationList) -> ConversationList:
@@ -108,27 +111,23 @@ class SessionPages:
         return None
 
 
-def choose_edits(session: StoredSession, message: int | None) -> Sequence[int]:
-    """Positions of the messages whose diffs belong to a message: its own, or if it is a user message those
-    of all messages up to the next one of the user. None stands for the whole session.
+def choose_positions(work: Session, message: int | None) -> range:
+    """Of the messages whose diffs belong to a message: its own, or if it is a user message those of all
+    messages up to the next one of the user. None stands for the whole session.
     """
     if message is None:
-        return session.edits
-    asked = [position for position, _ in session.titles]
-    end = (
-        next((position for position in asked if position > message), None)
-        if message in asked
-        else message + 1
-    )
-    return [each for each in session.edits if message <= each and (end is None or each < end)]
+        return range(sys.maxsize)
+    asked = [position for position, _ in work.titles]
+    if message not in asked:
+        return range(message, message + 1)
+    return range(message, next((position for position in asked if position > message), sys.maxsize))
 
 
 def make_session_page(
     identity: str, session: StoredSession | None, summary: LastSummary | None
 ) -> SessionPage:
     """session: None if nothing of it is kept."""
-    if session is None:
-        session = StoredSession(owner="", id=identity, link="", length=0, updated_seconds=0.0)
+    work = session.work if session is not None else NOTHING_DONE
     files = [
         SessionFile(
             path=file.path,
@@ -139,23 +138,23 @@ def make_session_page(
             unknown=file.unknown,
             moved_from=file.moved_from,
         )
-        for file in session.files
+        for file in work.files
     ]
     return SessionPage(
         id=identity,
-        title=session.title or None,
-        title_from=session.title_from,
-        updated=render_second(session.updated_seconds) if session.updated_seconds else None,
+        title=session.title or None if session is not None else None,
+        title_from=session.title_from if session is not None else None,
+        updated=render_second(session.updated_seconds) if session is not None else None,
         additions=sum(file.additions for file in files),
         deletions=sum(file.deletions for file in files),
         files=files,
-        left_files=session.left_files,
+        left_files=work.left_files,
         commands=[
             SessionCommand(message=each.position, command=each.command, exit_code=each.exit_code)
-            for each in session.commands
+            for each in work.commands
         ],
-        left_commands=session.left_commands,
-        todos=[SessionTodo(text=each.text, in_progress=each.is_in_progress) for each in session.todos],
-        messages=[MessageTitle(message=position, title=title) for position, title in session.titles],
+        left_commands=work.left_commands,
+        todos=[SessionTodo(text=each.text, in_progress=each.is_in_progress) for each in work.todos],
+        messages=[MessageTitle(message=position, title=title) for position, title in work.titles],
         summary=summary,
     )

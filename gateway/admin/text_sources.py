@@ -15,7 +15,6 @@ from gateway.compaction.edit import SummaryEditor
 from gateway.conversations.branches import Branches, NewestRequest
 from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
-from gateway.sessions.diffs import DiffStore
 from gateway.sessions.keeper import SessionKeeper
 from gateway.state.pivots import Pivots
 from gateway.wire.arrays import CountedArrays
@@ -37,7 +36,6 @@ class TextSources(msgspec.Struct, frozen=True, kw_only=True):
     texts: TextAccess
     compaction_log: CompactionLogWriter
     sessions: SessionKeeper
-    diffs: DiffStore
     pivots: Pivots
     find_editor: Callable[[], SummaryEditor]
     find_arrays: Callable[[], ArrayShower]

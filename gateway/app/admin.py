@@ -64,7 +64,6 @@ def _make_sources(
             texts=texts,
             compaction_log=process.log_writer,
             sessions=process.sessions,
-            diffs=process.sessions.diffs,
             pivots=process.state.pivots,
             find_editor=lambda: find_serving().editor,
             find_arrays=lambda: find_serving().arrays,

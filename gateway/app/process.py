@@ -33,7 +33,6 @@ from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.reporter import Reporter
-from gateway.sessions.diffs import DiffStore
 from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings, Traces
 from gateway.state import make_state, make_storage
@@ -101,8 +100,9 @@ class Process:
         # Over the originals: see `originals.search`.
         self.search = make_index(settings, removals, timed.originals)
         self.archive = OriginalsArchive(removals, timed.originals, keep_seconds, self.search.note_kept)
-        diffs = DiffStore(timed.originals)
-        self.sessions = SessionKeeper(timed.state, diffs, self.lanes, keep_seconds, cache.sessions_bytes)
+        self.sessions = SessionKeeper(
+            timed.state, self.state.memory, self.lanes, keep_seconds, cache.sessions_bytes
+        )
         self.activity = ActivityBook(cache.activity_bytes)
         self.keeper = _make_keeper(self.activity, timed.state, keep_seconds, periods)
         self.feed = ActivityFeed(self.bus, partial(take_rows, self.activity), periods.feed)
@@ -154,7 +154,7 @@ class Process:
             self.activity.forget_conversation(known.owner, conversation_id)
         self.archive.forget(tag, conversation_id)
         self.search.forget_conversation(tag, conversation_id)
-        self.sessions.forget_conversation(tag, conversation_id)
+        self.sessions.forget(tag, conversation_id)
         self._forget_bodies()
 
     def _forget_bodies(self) -> None:

@@ -6,16 +6,24 @@ the same label, or where neither has one, the title call holds the conversation'
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from gateway.conversations.reading import Received
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.summary import strip_thinking
-from gateway.core.session.titles import LONGEST_TITLE_CHARS, make_title, parse_title_reply
+from gateway.core.errors import Unreadable
+from gateway.core.history.transcript import UNKNOWN_ENTRY, TranscriptEntry
+from gateway.core.session.titles import LONGEST_TITLE_CHARS, find_asked, make_title, parse_title_reply
+from gateway.wire.body import JSON_ERRORS
 from gateway.wire.reading import ResponseDocument, ResponseFacts, read_piece
 from gateway.wire.sse import SseEvent
 
 # A short message, such as a greeting, begins many conversations, so it proves nothing.
 _SHORTEST_PROOF_CHARS: Final = 12
+# A title call has one or two messages; a proof is no long text.
+_MOST_MESSAGES: Final = 8
+_MOST_MESSAGE_BYTES: Final = 1 << 16
 # A title call that is answered with more than this is not one.
 _MOST_REPLY_CHARS: Final = 4_000
 _MOST_LINES: Final = 40
@@ -51,6 +59,35 @@ def list_proofs(label: str | None, asked: Iterable[str]) -> tuple[str, ...]:
         return ("label." + _hash(label),)
     telling = [text.strip() for text in asked if len(text.strip()) >= _SHORTEST_PROOF_CHARS]
     return tuple(["asked." + _hash(text) for text in telling])
+
+
+def list_proofs_of_title_call(turn: Turn) -> tuple[str, ...]:
+    """Its newest user messages may be those of the conversation that it names."""
+    received = turn.received
+    messages = received.conversation.messages
+    newest = range(len(messages))[-_MOST_MESSAGES:]
+    short = [position for position in newest if messages[position].size_bytes <= _MOST_MESSAGE_BYTES]
+    return list_proofs(turn.session, _iter_asked(received, short) if turn.session is None else ())
+
+
+def find_first_asked(received: Received) -> str:
+    """What the user first asked, of what is still sent; empty if there is nothing."""
+    return next(filter(None, _iter_asked(received, range(len(received.conversation.messages)))), "")
+
+
+def _iter_asked(received: Received, positions: Iterable[int]) -> Iterator[str]:
+    conversation = received.conversation
+    for position in positions:
+        if conversation.messages[position].role == "user" and not conversation.is_gone(position):
+            yield find_asked(read_entry(received, position))
+
+
+def read_entry(received: Received, position: int) -> TranscriptEntry:
+    """A message that cannot be read says nothing."""
+    try:
+        return received.format.parse_entry(received.raw(position))
+    except (Unreadable, UnicodeError, *JSON_ERRORS):
+        return UNKNOWN_ENTRY
 
 
 def _hash(text: str) -> str:

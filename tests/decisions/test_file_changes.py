@@ -2,37 +2,32 @@
 
 import json
 import re
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.session.edits import FileAction, ReadFile, WriteFile
-from gateway.core.session.file_changes import FileCall, apply_actions
-from gateway.core.session.known_files import KnownFiles
-from gateway.core.session.line_diff import count_lines, diff_lines, split_lines
-from gateway.core.session.patches import Replacement
-from gateway.core.session.work import FileChange
+from gateway.core.history.message import Call, Message
+from gateway.core.history.transcript import TranscriptEntry
+from gateway.core.session.edits import FileAction, WriteFile
+from gateway.core.session.file_changes import MOST_STEPS, FileCall, WrittenFiles, apply_actions
+from gateway.core.session.patches import Replacement, compare, split_lines
+from gateway.core.session.reader import SessionReader
+from gateway.core.session.work import FileChange, Session
 from gateway.core.session.written_calls import WrittenCall, begins_anew, find_written_results, without_results
 
 
-def _apply(
-    files: KnownFiles, action: FileAction, result: str = "ok", *, is_error: bool = False
-) -> list[FileChange]:
-    return list(apply_actions(files, [action], FileCall(3, result, is_error)))
+def _apply(files: WrittenFiles, action: FileAction) -> list[FileChange]:
+    return list(apply_actions(files, [action], FileCall(3, "ok", is_error=False)))
 
 
 def _counts(changes: list[FileChange]) -> list[tuple[str, str, int | None, int | None]]:
     return [(change.path, change.kind, change.additions, change.deletions) for change in changes]
 
 
-def test_a_file_that_was_not_there_when_it_was_read_is_new() -> None:
-    files = KnownFiles()
-    assert _apply(files, ReadFile("/f", is_part=False), "Error: /f does not exist") == []
-    assert _counts(_apply(files, WriteFile("/f", "a\n"))) == [("/f", "created", 1, 0)]
-
-
-def test_a_file_that_is_written_over_is_compared_with_what_it_held() -> None:
-    files = KnownFiles()
+def test_a_file_that_is_written_over_is_compared_with_what_was_written_before() -> None:
+    files = WrittenFiles()
     assert _counts(_apply(files, WriteFile("/f", "a\nb\n"))) == [("/f", "changed", None, None)]
     assert _counts(_apply(files, WriteFile("/f", "a\nc\nd\n"))) == [("/f", "changed", 2, 1)]
     files.doubt()
@@ -51,20 +46,15 @@ def test_a_replacement_in_a_known_file_is_counted_as_if_the_whole_file_was_compa
     old = text[start : data.draw(st.integers(start, len(text)))]
     if not old:
         return
-    files = KnownFiles()
-    files.put_whole("f", text)
-    diff = files.replace("f", Replacement(old, new, is_everywhere))
+    files = WrittenFiles()
+    files.put("f", text)
+    diff, is_all = files.replace("f", Replacement(old, new, is_everywhere))
     if text.count(old) > 1 and not is_everywhere:
-        assert diff is None
-        assert files.find_whole("f", is_checked=True) is None
+        assert files.take("f") is None
         return
     changed = text.replace(old, new)
-    assert diff == diff_lines(text, changed, 1) or is_everywhere
-    whole = diff_lines(text, changed)
-    assert diff is not None
-    assert whole is not None
-    assert (diff.additions, diff.deletions) == (whole.additions, whole.deletions)
-    assert files.find_whole("f", is_checked=False) == changed
+    assert (diff, is_all) == (compare(text, changed, MOST_STEPS, 1)[0], True)
+    assert files.take("f") == changed
 
 
 _TEXT = st.lists(
@@ -102,13 +92,80 @@ def apply_hunks(old: str, diff: str) -> str:
 
 @given(_TEXT, _TEXT)
 def test_a_diff_makes_the_new_text_of_the_old_one(old: str, new: str) -> None:
-    diff = diff_lines(old, new, 1)
+    diff, _ = compare(old, new, MOST_STEPS, 1)
     assert diff is not None
     assert apply_hunks(old, diff.text) == new
     shown = [line for line in diff.text.split("\n") if line and not _HUNK.fullmatch(line)]
     assert diff.additions == sum(line.startswith("+") for line in shown)
     assert diff.deletions == sum(line.startswith("-") for line in shown)
-    assert count_lines(new) - count_lines(old) == diff.additions - diff.deletions
+    assert len(split_lines(new)) - len(split_lines(old)) == diff.additions - diff.deletions
+
+
+_MANY: dict[str, Callable[[int], list[tuple[str, object]]]] = {
+    # What is given to a tool, in so many pieces.
+    "like lines": lambda size: [
+        ("edit", {"path": "f", "oldText": "x\n" * 190, "newText": "x\ny\n" * 95}) for _ in range(size // 700)
+    ],
+    "one edit": lambda size: [
+        ("edit", {"path": "f", "oldText": "x\ny\n" * (size // 8), "newText": "y\nx\n" * (size // 8)})
+    ],
+    "own file": lambda size: [
+        ("write", {"path": "f", "content": "a" * (size // 2)}),
+        *[("edit", {"path": "f", "oldText": "a", "newText": "b", "replace_all": True})] * (size // 200),
+    ],
+    "growing file": lambda size: [
+        ("write", {"path": "f", "content": "a\n" * 100}),
+        *[("edit", {"path": "f", "oldText": "a", "newText": "a" * 99, "replace_all": True})] * (size // 200),
+    ],
+    "search blocks": lambda size: [("apply_diff", {"path": "f", "diff": "<<<<<<< SEARCH\n" * (size // 15)})],
+    "patch heads": lambda size: [
+        ("apply_patch", "*** Begin Patch\n" + "*** Update File: f\n" * (size // 20))
+    ],
+    "diff heads": lambda size: [("apply_patch", "--- a\n+++ b\n@@ -1 +1 @@\n" * (size // 25))],
+    "heredocs": lambda size: [("bash", {"command": "patch <<A\n" * (size // 10)})],
+    "check boxes": lambda size: [("todo_write", {"todos": "- [ ] x\n" * (size // 8)})],
+}
+_SAID = {
+    "feedback": "[read_file] Result:\n" + "<feedback>" * 30_000,
+    "open tags": "\n<execute_command>" * 17_000,
+    "marks": "a\n<<<<<<< SEARCH\n" * 18_000,
+    "results": "[read_file for 'a'] Result:\n" * 10_000,
+}
+
+
+def _exchange(tool: str, given: object) -> list[tuple[Message, TranscriptEntry]]:
+    arguments = given if isinstance(given, str) else json.dumps(given)
+    call = Message("assistant", b"", b"", 0, calls=(Call("1", tool),))
+    result = Message("tool", b"", b"", 0, results=("1",))
+    return [
+        (call, TranscriptEntry("assistant", "", ((tool, arguments),), 0)),
+        (result, TranscriptEntry("tool", "ok", (), 0, is_result=True)),
+    ]
+
+
+def _read(steps: list[tuple[Message, TranscriptEntry]]) -> Session:
+    reader = SessionReader()
+    for position, (message, entry) in enumerate(steps):
+        reader.feed(position, message, entry)
+    return reader.session()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", _MANY)
+def test_300_kilobytes_of_hostile_calls_are_read_in_a_moment(what: str) -> None:
+    steps = [step for tool, given in _MANY[what](300_000) for step in _exchange(tool, given)]
+    assert len(_read(steps).changes) <= 2_000
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", _SAID)
+def test_300_kilobytes_of_hostile_text_are_read_in_a_moment(what: str) -> None:
+    text = _SAID[what]
+    said = [
+        (Message("assistant", b"", b"", 0), TranscriptEntry("assistant", text, (), 0)),
+        (Message("user", b"", b"", 0), TranscriptEntry("user", text, (), 0)),
+    ]
+    assert not _read(said).changes
 
 
 def _call(tool: str, *, needs_result: bool = True, **fields: str) -> WrittenCall:

@@ -30,7 +30,6 @@ from gateway.core.limits.model_limits import Learned, Limits, has_long_window, i
 from gateway.core.limits.thresholds import RequestSize, find_small_window
 from gateway.core.policy import Policy, Pruning, Summary
 from gateway.core.search.cutting import cut_text
-from gateway.core.session.line_diff import diff_fragments
 from gateway.core.sizing.estimate import Calibration, Estimate, is_plausible_ratio
 from gateway.core.sizing.truncation import Expected, is_truncated
 from gateway.core.sizing.usage import Usage
@@ -174,12 +173,6 @@ def tokens(text: str) -> list[int]:
     return [count(text) for count in (_TOKENIZER.count, count_by_length, count_by_length_up)]
 
 
-def fragment(old: str, new: str) -> list[int] | None:
-    """The lines added and deleted where a text of an unknown file is replaced."""
-    diff = diff_fragments(old, new)
-    return diff and [diff.additions, diff.deletions]
-
-
 _SECTIONS: dict[str, Callable[..., Any]] = {
     "reply": reply,
     "cut_is_worthwhile": cut_is_worthwhile,
@@ -205,7 +198,6 @@ _SECTIONS: dict[str, Callable[..., Any]] = {
     "plausible_ratio": lambda ratio: is_plausible_ratio(ratio),
     "growth": growth,
     "cache": cache,
-    "fragment": fragment,
     "tokens": tokens,
     "first_piece": lambda text: text[slice(*next(cut_text(text, 24)))],
 }

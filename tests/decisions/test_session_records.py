@@ -1,21 +1,21 @@
-"""Titles out of summaries, and records of sessions to which requests and processes add."""
+"""Titles out of summaries, and records of sessions."""
 
-import dataclasses
+import zlib
+from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from gateway.core.session.titles import LONGEST_TITLE_CHARS
-from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork
+from gateway.core.session.work import Session
 from gateway.sessions.record import (
     StoredSession,
-    TitleOnly,
     TitleSource,
+    pack_changes,
+    unpack_changes,
     with_title,
-    with_work,
 )
 from gateway.sessions.titles import clean_title, find_summary_title
 
@@ -53,52 +53,24 @@ def test_titles_are_short_and_printable_whatever_they_are_made_of(text: str) -> 
         assert title.isprintable()
 
 
-_texts = st.text(max_size=20)
-_numbers = st.none() | st.integers(0, 50)
-
-
 def make_session(**fields: object) -> StoredSession:
     return msgspec.structs.replace(
-        StoredSession(owner="t", id="c", link="00", length=1, updated_seconds=1.0), **fields
+        StoredSession(owner="t", id="c", link="00", length=1, updated_seconds=1.0, work=Session()), **fields
     )
 
 
-@st.composite
-def works(draw: st.DrawFn) -> SessionWork:
-    known = draw(st.lists(st.tuples(st.sampled_from("abc"), _numbers), max_size=8))
-    changes = [
-        FileChange(position=at, path=path, kind="changed", additions=lines, deletions=lines, diff="@@\n-x\n")
-        for at, (path, lines) in enumerate(known)
-    ]
-    commands = draw(st.lists(_texts.filter(bool), max_size=4))
-    return SessionWork(
-        changes=tuple(changes),
-        commands=tuple(CommandRun(position=at, command=text) for at, text in enumerate(commands)),
-        todos=tuple(OpenTodo(text=text) for text in draw(st.lists(_texts, max_size=3))),
-        titles=tuple(enumerate(draw(st.lists(_texts, max_size=3)))),
-    )
-
-
-@given(works(), _texts)
-def test_a_record_comes_back(work: SessionWork, title: str) -> None:
-    session = with_title(with_work(make_session(), work), title, "message")
+@given(st.builds(Session), st.text(max_size=20))
+def test_a_record_comes_back(work: Session, title: str) -> None:
+    changes = work.changes
+    session = with_title(make_session(work=replace(work, changes=())), title, "message")
     data = msgspec.msgpack.encode(session)
     assert msgspec.msgpack.decode(data, type=StoredSession) == session
-    assert msgspec.msgpack.decode(data, type=TitleOnly).title == title
+    assert unpack_changes(pack_changes(changes)) == changes
 
 
-@given(works(), works(), st.integers(0, 8))
-def test_what_is_new_is_added_to_what_a_record_has(work: SessionWork, other: SessionWork, known: int) -> None:
-    """Whatever it had: the first part of the same work, or another one."""
-    whole = with_work(make_session(), work)
-    for before in (_cut(work, known), other):
-        session = with_work(with_work(make_session(), before), work, before)
-        assert replace(session, edits=whole.edits) == whole
-        assert set(session.edits) >= set(whole.edits)
-
-
-def _cut(work: SessionWork, known: int) -> SessionWork:
-    return dataclasses.replace(work, changes=work.changes[:known], commands=work.commands[:known])
+def test_a_damaged_record_of_changes_holds_none() -> None:
+    for data in (b"", b"x", pack_changes(())[:-4], zlib.compress(b"[1]"), zlib.compress(b"[" * 100_000)):
+        assert unpack_changes(data) == ()
 
 
 @pytest.mark.parametrize(

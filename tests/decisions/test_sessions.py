@@ -20,8 +20,8 @@ from gateway.core.history.lists import (
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.todos import TodoBoard
-from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork, list_touched_files
+from gateway.core.session.todos import follow_todos
+from gateway.core.session.work import CommandRun, FileChange, OpenTodo, Session
 from gateway.wire.registry import CHAT
 from tests.shared_data import SHARED, requires_shared
 
@@ -62,20 +62,44 @@ _STEPS = [
     _call(("3", "TodoWrite", {"todos": [{"content": "b", "status": "pending"}]})),
     _answer("3", "Todos have been modified successfully."),
 ]
-_WORK = SessionWork(
-    changes=(
-        FileChange(
-            position=1, path="/f", kind="created", additions=1, deletions=0, diff="@@ -0,0 +1 @@\n+a\n"
-        ),
-    ),
-    commands=(CommandRun(position=1, command="make", exit_code=2),),
-    todos=(OpenTodo(text="b"),),
-    titles=((0, "Fix it"),),
-)
 
 
-def test_a_call_without_a_result_is_not_counted_yet() -> None:
-    assert _read(_STEPS[:2]).work() == SessionWork(titles=_WORK.titles)
+def test_a_call_counts_once_its_result_is_known() -> None:
+    assert _read(_STEPS[:2]).session() == Session(titles=((0, "Fix it"),))
+    session = _read(_STEPS).session()
+    diff = "@@ -0,0 +1 @@\n+a\n"
+    assert session.changes == (
+        FileChange(position=1, path="/f", kind="created", additions=1, deletions=0, diff=diff),
+    )
+    assert session.commands == (CommandRun(position=1, command="make", exit_code=2),)
+    assert session.todos == (OpenTodo(text="b"),)
+
+
+def test_what_messages_did_that_are_no_longer_sent_comes_first() -> None:
+    """Whole sessions are equal, wherever the client has cut; only what a file held is not known then."""
+    whole = _read(_STEPS).session()
+    reader = SessionReader(_read(_STEPS[:4]).session())
+    for position in (4, 5):
+        reader.feed(position, *_STEPS[position])
+    assert reader.session() == whole
+
+
+def test_the_newest_work_of_a_long_session_stays_and_the_rest_is_counted() -> None:
+    steps = [_ask("Fix it")]
+    for at in range(900):
+        command = ("b", "Bash", {"command": f"make {at} " + "x" * 5_000})
+        steps += [
+            _call((f"e{at}", "Edit", {"file_path": f"/{at}", "old_string": "a", "new_string": "b" * 9_000})),
+            _answer(f"e{at}", "ok"),
+            _call(command),
+            _answer("b", "ok"),
+        ]
+    session = _read(steps).session()
+    assert len(session.files) == 500 and session.left_files == 400
+    assert session.files[-1].path == "/899" and session.commands[-1].command.startswith("make 899 ")
+    assert len(session.commands) + session.left_commands == 900
+    assert len({change.position for change in session.changes} | set(session.left_changes)) == 900
+    assert sum(len(change.diff) for change in session.changes) <= 1 << 20
 
 
 def _say(text: str) -> _Step:
@@ -90,7 +114,7 @@ def test_calls_that_stand_in_texts_count_by_the_next_message_of_the_user() -> No
         _say("<write_to_file>\n<path>a</path>\n<content>\nx\n</content>\n</write_to_file>"),
         _ask("[write_to_file for 'a'] Result:\n<operation>created</operation>"),
     ]
-    work = _read(steps).work()
+    work = _read(steps).session()
     assert work.commands == (CommandRun(position=1, command="make", exit_code=2),)
     assert [(change.path, change.kind, change.additions) for change in work.changes] == [("a", "created", 1)]
     assert work.titles == ((0, "Fix it"),)
@@ -109,7 +133,7 @@ def test_what_aider_shows_as_examples_is_not_what_the_session_did() -> None:
         _say(block.format(path="wrong.py")),
         _ask("# 1 SEARCH/REPLACE block failed to match!"),
     ]
-    changes = _read(steps).work().changes
+    changes = _read(steps).session().changes
     assert [(change.path, change.additions, change.deletions) for change in changes] == [("real.py", 2, 1)]
 
 
@@ -118,7 +142,7 @@ _EXPECTED = json.loads(Path(__file__).with_name("recorded_sessions.json").read_t
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
 
 
-def _read_of_recorded_sessions(path: Path) -> SessionWork:
+def _read_of_recorded_sessions(path: Path) -> Session:
     reader = SessionReader()
     for position, raw in enumerate(json.loads(path.read_text("utf-8"))["messages"]):
         calls = tuple(Call(call["id"], call["function"]["name"]) for call in raw.get("tool_calls") or ())
@@ -127,12 +151,12 @@ def _read_of_recorded_sessions(path: Path) -> SessionWork:
             role=_ROLES[raw["role"]], key=b"", fingerprint=b"", size_bytes=0, calls=calls, results=results
         )
         reader.feed(position, message, CHAT.parse_entry(json.dumps(raw).encode()))
-    return reader.work()
+    return reader.session()
 
 
 @requires_shared
 @pytest.mark.parametrize("name", _EXPECTED)
-def test_the_work_of_a_recorded_session_is_what_was_counted_by_hand(name: str) -> None:
+def test_the_work_of_a_recorded_session_is_counted_alike(name: str) -> None:
     work, expected = _read_of_recorded_sessions(_TRANSCRIPTS / name), _EXPECTED[name]
     files = {
         file.path: {
@@ -142,7 +166,7 @@ def test_the_work_of_a_recorded_session_is_what_was_counted_by_hand(name: str) -
             "deletions": file.deletions,
             "unknown": file.unknown,
         }
-        for file in list_touched_files(work.changes)
+        for file in work.files
     }
     codes = Counter("untold" if run.exit_code is None else str(run.exit_code) for run in work.commands)
     assert files == expected["files"]
@@ -226,24 +250,27 @@ def test_open_things_to_do_are_listed_until_they_are_done_and_cannot_close_a_fen
     assert tell("Done.", replace(done, before=later)).lists.todos == ()
 
 
-_DOING, _OPEN = OpenTodo(text="b", is_in_progress=True), OpenTodo(text="c")
+_OPEN = OpenTodo(text="c")
+
+
+def _follow(
+    known: tuple[OpenTodo, ...], tool: str, result: str = "", **fields: object
+) -> tuple[OpenTodo, ...]:
+    return follow_todos(known, tool, json.dumps(fields), result)
 
 
 def test_an_empty_list_is_a_list_and_other_calls_are_none() -> None:
-    board = TodoBoard((_OPEN,))
-    board.read("Bash", json.dumps({"command": "- [ ] x"}), "")
-    board.read("ExitPlanMode", json.dumps({"plan": "- [ ] x"}), "")
-    board.read("TodoRead", json.dumps({}), "")
-    assert board.open == (_OPEN,)
-    board.read("TodoWrite", json.dumps({"todos": []}), "")
-    assert not board.open
+    todos = (_OPEN,)
+    assert _follow(todos, "Bash", command="- [ ] x") == todos
+    assert _follow(todos, "ExitPlanMode", plan="- [ ] x") == todos
+    assert _follow(todos, "TodoRead") == todos
+    assert _follow(todos, "TodoWrite", todos=[]) == ()
 
 
 def test_tasks_that_are_made_one_by_one() -> None:
-    board = TodoBoard()
-    board.read("TaskCreate", json.dumps({"subject": "b"}), "Task #1 created successfully: b")
-    board.read("TaskCreate", json.dumps({"subject": "c"}), "Task #2 created successfully: c")
-    board.read("TaskUpdate", json.dumps({"taskId": "1", "status": "in_progress"}), "Updated task #1 status")
-    assert set(board.open) == {_DOING, _OPEN}
-    board.read("TaskUpdate", json.dumps({"taskId": "1", "status": "completed"}), "Updated task #1 status")
-    assert board.open == (_OPEN,)
+    todos = _follow((), "TaskCreate", "Task #1 created successfully: b", subject="b")
+    todos = _follow(todos, "TaskCreate", "Task #2 created successfully: c", subject="c")
+    todos = _follow(todos, "TaskUpdate", taskId="1", status="in_progress")
+    assert [(todo.text, todo.is_in_progress) for todo in todos] == [("b", True), ("c", False)]
+    todos = _follow(todos, "TaskUpdate", taskId="1", status="completed")
+    assert [(todo.text, todo.is_in_progress) for todo in todos] == [("c", False)]

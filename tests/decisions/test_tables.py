@@ -34,10 +34,9 @@ from gateway.core.refusal.overflow import (
 from gateway.core.session.commands import may_change_files
 from gateway.core.session.outcomes import find_exit_code, is_done
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.shown_files import parse_shown
 from gateway.core.session.titles import make_title, parse_title_reply
-from gateway.core.session.tool_arguments import find_commands, find_paths, find_todos
-from gateway.core.session.work import FileChange, SessionWork, list_touched_files
+from gateway.core.session.tool_arguments import find_paths
+from gateway.core.session.work import FileChange, Session, list_touched_files
 from gateway.core.session.written_calls import find_written_calls
 from gateway.core.sizing.usage import Usage
 from gateway.settings import load_settings
@@ -140,7 +139,7 @@ def test_a_request_has_these_thresholds(row: Row, tmp_path: Path) -> None:
 # tools.yaml
 
 
-def read_call(row: Row, result: str = "ok") -> SessionWork:
+def read_call(row: Row, result: str = "ok") -> Session:
     """One call and its result."""
     given = row["arguments"]
     arguments = given if isinstance(given, str) else json.dumps(given)
@@ -150,10 +149,10 @@ def read_call(row: Row, result: str = "ok") -> SessionWork:
     reader = SessionReader()
     reader.feed(0, Message("assistant", b"", b"", 0, calls=(Call("1", row["tool"]),)), called)
     reader.feed(1, Message("tool", b"", b"", 0, results=("1",)), said)
-    return reader.work()
+    return reader.session()
 
 
-def list_changes(work: SessionWork) -> list[list[Any]]:
+def list_changes(work: Session) -> list[list[Any]]:
     changes = [
         (each.path, each.kind, each.additions, each.deletions, each.moved_from) for each in work.changes
     ]
@@ -199,16 +198,6 @@ def test_an_edit_that_failed_or_whose_result_is_gone_does_not_count(row: str) ->
     assert not is_done(row, is_error=False)
 
 
-@rows("tools", "shown")
-def test_a_reader_shows_this_of_a_file(row: Row) -> None:
-    shown = parse_shown(row["result"])
-    assert (shown.text, shown.is_numbered, shown.is_complete) == (
-        row["text"],
-        row["is_numbered"],
-        row["is_complete"],
-    )
-
-
 @rows("tools", "written")
 def test_calls_that_stand_in_a_text_are_found(row: Row) -> None:
     found = [
@@ -251,8 +240,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "without_blocks": lambda text: without_blocks(text, _TAGS),
     "compact_instructions": parse_compact,
     "paths_of_arguments": lambda value: list(find_paths(value)),
-    "commands_of_arguments": lambda value: list(find_commands(value)),
-    "todos_of_arguments": lambda value: [[todo.text, todo.is_open] for todo in find_todos(value)],
 }
 
 

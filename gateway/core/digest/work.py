@@ -25,8 +25,9 @@ from gateway.core.history.lists import (
 from gateway.core.history.message import Message
 from gateway.core.history.transcript import UNKNOWN_ENTRY, TranscriptEntry, neutralize
 from gateway.core.session.commands import may_change_files
+from gateway.core.session.file_changes import WrittenFiles
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.work import OpenTodo, SessionWork, list_touched_files
+from gateway.core.session.work import OpenTodo, Session
 
 # Of the room for all lists; what they leave is for names.
 _FILES_SHARE: Final = 0.15
@@ -75,22 +76,21 @@ def _measure(lists: Lists) -> int:
     return len(f"\n\n{rendered}") if rendered else 0
 
 
-def _read_work(folded: FoldedHistory) -> SessionWork:
-    before = SessionWork(todos=tuple(OpenTodo(text=text) for text in folded.before.lists.todos))
-    reader = SessionReader.restore(before)
-    reader.compares_lines = False
+def _read_work(folded: FoldedHistory) -> Session:
+    before = Session(todos=tuple(OpenTodo(text=text) for text in folded.before.lists.todos))
+    reader = SessionReader(before, WrittenFiles(left_steps=0))
     for position, (message, entry) in enumerate(zip(folded.messages, folded.entries, strict=True)):
         if entry is not UNKNOWN_ENTRY:
             reader.feed(position, message, entry)
-    work = reader.work()
+    work = reader.session()
     # What is done with a task is told by its id, which no list keeps.
-    return replace(work, todos=()) if reader.has_tasks else work
+    return replace(work, todos=tuple(todo for todo in work.todos if not todo.task))
 
 
-def _merge_files(before: Iterable[ListedFile], work: SessionWork) -> list[ListedFile]:
+def _merge_files(before: Iterable[ListedFile], work: Session) -> list[ListedFile]:
     """Each once, at its last change. A file that is created and changed is a new one."""
     files = {file.path: file for file in before}
-    for touched in list_touched_files(work.changes):
+    for touched in work.files:
         known = files.pop(touched.path, None)
         if _is_line(touched.path) and ", " not in touched.path:
             kind = touched.kind if touched.kind in ("created", "deleted") else "changed"
@@ -99,7 +99,7 @@ def _merge_files(before: Iterable[ListedFile], work: SessionWork) -> list[Listed
     return list(files.values())
 
 
-def _merge_commands(before: Iterable[ListedCommand], work: SessionWork) -> list[ListedCommand]:
+def _merge_commands(before: Iterable[ListedCommand], work: Session) -> list[ListedCommand]:
     """Those that do more than read; each once, at its last run."""
     commands = {command.text: command for command in before}
     for run in work.commands:
@@ -122,7 +122,7 @@ def _take(listed: Iterable[T], room: int, heading: str) -> tuple[T, ...]:
     return tuple(taken)
 
 
-def _list_todos(work: SessionWork) -> list[str]:
+def _list_todos(work: Session) -> list[str]:
     """Open items that may be listed, each on one line."""
     longest = LONGEST_FACT_CHARS - len(TODO)
     lines = dict.fromkeys(neutralize(_render_line(todo.text, longest)) for todo in work.todos)

@@ -1,63 +1,28 @@
 """Which commands a tool call runs, and which patches it passes to them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gateway.core.session.edits import find_patch, normalize_tool
-from gateway.core.session.patches import PatchedFile
-from gateway.core.session.tool_arguments import find_commands, parse_arguments
+from gateway.core.session.tool_arguments import parse_arguments
+from gateway.core.session.work import FileChange
 
-_NAMES: Final = frozenset(
-    {
-        *(
-            "bash",
-            "shell",
-            "sh",
-            "zsh",
-            "terminal",
-            "exec",
-            "exec_command",
-            "execute",
-            "run",
-            "cmd",
-            "powershell",
-        ),
-        *(
-            "run_shell_command",
-            "execute_command",
-            "run_command",
-            "run_commands",
-            "execute_bash",
-            "shell_command",
-        ),
-        *("run_in_terminal", "run_terminal_cmd", "run_terminal_command", "local_shell", "container_exec"),
-        *("execute_shell", "execute_shell_command", "bash_command", "run_bash", "developer_shell", "cmd_run"),
-    }
-)
+_TOOLS: Final = """
+    bash shell sh zsh terminal exec exec_command execute run cmd powershell run_shell_command execute_command
+    run_command run_commands execute_bash shell_command run_in_terminal run_terminal_cmd run_terminal_command
+    local_shell container_exec execute_shell execute_shell_command bash_command run_bash developer_shell
+    cmd_run
+"""
+_NAMES: Final = frozenset(_TOOLS.split())
+_FIELDS: Final = ("command", "cmd", "commands", "script", "CommandLine")
+_SHELLS: Final = frozenset({"sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh", "powershell"})
 # Commands that leave files as they are, if nothing is written to a file.
-_READING: Final = frozenset(
-    {
-        *(
-            "ls",
-            "cat",
-            "head",
-            "tail",
-            "wc",
-            "grep",
-            "rg",
-            "find",
-            "pwd",
-            "which",
-            "echo",
-            "file",
-            "stat",
-            "du",
-        ),
-        *("tree", "diff", "ps", "env", "date", "whoami", "cd", "sleep", "true", "test", "type", "jq", "sort"),
-        *("uniq", "cut", "df", "nl", "ag", "fd", "less", "more", "printenv", "uname", "id", "lsof"),
-    }
-)
+_READERS: Final = """
+    ls cat head tail wc grep rg find pwd which echo file stat du tree diff ps env date whoami cd sleep true
+    test type jq sort uniq cut df nl ag fd less more printenv uname id lsof
+"""
+_READING: Final = frozenset(_READERS.split())
 _READING_GIT: Final = frozenset(
     {"status", "diff", "log", "show", "branch", "blame", "remote", "rev-parse", "ls-files", "config", "grep"}
 )
@@ -86,23 +51,26 @@ def list_commands(tool: str, arguments: str) -> tuple[str, ...]:
         return ()
     value = parse_arguments(arguments)
     if isinstance(value, dict):
-        return find_commands(_choose(value))
+        action = value.get("action")  # local_shell of the Responses API
+        fields = action if isinstance(action, dict) else value
+        found = [each for name in _FIELDS for each in _list_named(name, fields.get(name))]
+        return tuple(command for command in found if command.strip())
     return (arguments,) if isinstance(value, str) or (value is None and arguments.strip()) else ()
 
 
-def _choose(fields: Mapping[str, object]) -> dict[str, object]:
-    """Only the command's own field, because others of the call may have such names inside."""
-    action = fields.get("action")  # local_shell of the Responses API
-    source = action if isinstance(action, dict) else fields
-    kept = ("command", "cmd", "commands", "script", "CommandLine")
-    found = {key: source[key] for key in kept if key in source}
-    for name in ("script", "CommandLine"):
-        if name in found:
-            found["command"] = found.pop(name)
-    return found
+def _list_named(name: str, value: object) -> list[str]:
+    """A list is one command in words, unless the name of the field is plural."""
+    if not isinstance(value, list):
+        return [value] if isinstance(value, str) else []
+    words = [word for word in value if isinstance(word, str)]
+    if name == "commands":
+        return words
+    if len(words) > 2 and words[0] in _SHELLS and words[1].startswith("-"):
+        words = words[2:]
+    return [" ".join(words)]
 
 
-def list_patches(command: str) -> tuple[PatchedFile, ...]:
+def list_patches(command: str) -> tuple[FileChange, ...]:
     """Files of the patches that a command passes to a program that applies them."""
     if command.startswith(_DIRECT):
         return find_patch(command)

@@ -11,30 +11,29 @@ from typing import Final, NamedTuple
 
 from gateway.core.counts import is_count
 from gateway.core.session.patches import (
-    PatchedFile,
     Replacement,
     parse_codex_patch,
     parse_search_blocks,
     parse_unified_diff,
 )
 from gateway.core.session.tool_arguments import parse_arguments
+from gateway.core.session.work import FileChange
 
-LONGEST_PATH_CHARS: Final = 1_000
+_LONGEST_PATH_CHARS: Final = 1_000
 _LONGEST_NAME_CHARS: Final = 128
 # Names of tools that are remembered in their normal form.
 _KNOWN_NAMES: Final = 256
 
 
 class ReplaceTexts(NamedTuple):
-    """has_whole_lines: the tool replaces whole lines only, so a text ends where a line ends."""
-
     path: str | None
     replacements: tuple[Replacement, ...]
-    has_whole_lines: bool = False
 
 
 class WriteFile(NamedTuple):
-    """text: None where the call does not hold it (an empty file is created, and filled by other calls)."""
+    """text: None where the call does not hold it: a notebook, or a file that is made empty, and filled by
+    other calls.
+    """
 
     path: str
     text: str | None
@@ -49,21 +48,12 @@ class InsertLines(NamedTuple):
 
 
 class ApplyPatch(NamedTuple):
-    files: tuple[PatchedFile, ...]
+    """changes: without their position."""
+
+    changes: tuple[FileChange, ...]
 
 
-class ChangeNotebook(NamedTuple):
-    path: str
-
-
-class ReadFile(NamedTuple):
-    """is_part: only some lines were asked for."""
-
-    path: str
-    is_part: bool
-
-
-FileAction = ReplaceTexts | WriteFile | InsertLines | ApplyPatch | ChangeNotebook | ReadFile
+FileAction = ReplaceTexts | WriteFile | InsertLines | ApplyPatch
 
 _PATHS: Final = (
     *("file_path", "filePath", "filepath", "path", "absolute_path", "target_file", "filename", "file"),
@@ -85,11 +75,6 @@ _PATCHES: Final = ("input", "patch", "patchText", "patch_text", "diff", "unified
 _WRITERS: Final = re.compile(
     r"(?:^|_)(?:write|create|save|overwrite|add)(?:_?(?:to|new|text|a))*(?:_?file)?$"
 )
-_READERS: Final = re.compile(r"(?:^|_)(?:read|view|open|cat)(?:_?(?:text|many))?(?:_?files?)?$")
-_PART_KEYS: Final = (
-    *("offset", "limit", "start_line", "end_line", "view_range", "line_start", "line_end", "pages", "range"),
-    *("startLine", "endLine", "StartLine", "EndLine", "line_ranges", "head", "tail"),
-)
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -106,31 +91,20 @@ def _normalize(name: str) -> str:
 
 def find_file_actions(tool: str, arguments: str) -> tuple[FileAction, ...]:
     """What the call would do, in order; empty if it does nothing to files that can be told."""
-    is_patch = any(mark in arguments for mark in ("*** Begin Patch", "\n+++ ", "\\n+++ "))
-    if is_patch and (patched := _find_patch(arguments)):
-        return (ApplyPatch(patched),)
     value = parse_arguments(arguments)
-    if not isinstance(value, dict):
-        return ()
-    return tuple(_find_actions(normalize_tool(tool), value))
+    if isinstance(value, dict):
+        return tuple(_find_actions(normalize_tool(tool), value))
+    patched = find_patch(arguments)
+    return (ApplyPatch(patched),) if patched else ()
 
 
-def find_patch(text: str) -> tuple[PatchedFile, ...]:
+def find_patch(text: str) -> tuple[FileChange, ...]:
     """The files of a patch in one of the known forms; empty if the text is none."""
-    return tuple(parse_codex_patch(text) or parse_unified_diff(text) or ())
+    found = parse_codex_patch(text) or (parse_unified_diff(text) if "\n+++ " in text else ())
+    return tuple(found or ())
 
 
-def _find_patch(arguments: str) -> tuple[PatchedFile, ...]:
-    value = parse_arguments(arguments)
-    if not isinstance(value, dict):
-        return find_patch(arguments)
-    texts = [value.get(key) for key in _PATCHES]
-    if isinstance(operation := value.get("operation"), dict):
-        return _find_operation(operation)
-    return next((found for text in texts if isinstance(text, str) and (found := find_patch(text))), ())
-
-
-def _find_operation(operation: Mapping[str, object]) -> tuple[PatchedFile, ...]:
+def _find_operation(operation: Mapping[str, object]) -> tuple[FileChange, ...]:
     """The apply_patch tool of the Responses API: one file in each call."""
     names = {"create_file": "Add", "update_file": "Update", "delete_file": "Delete"}
     kind, path, diff = (operation.get(key) for key in ("type", "path", "diff"))
@@ -142,14 +116,17 @@ def _find_operation(operation: Mapping[str, object]) -> tuple[PatchedFile, ...]:
 
 def _find_actions(tool: str, fields: Mapping[str, object]) -> Iterator[FileAction]:
     if isinstance(operation := fields.get("operation"), dict):
-        if patched := _find_operation(operation):
-            yield ApplyPatch(patched)
+        yield ApplyPatch(_find_operation(operation))
+        return
+    texts = (fields.get(key) for key in _PATCHES)
+    if patched := next((each for text in texts if isinstance(text, str) and (each := find_patch(text))), ()):
+        yield ApplyPatch(patched)
         return
     path = _find_text(fields, _PATHS)
-    path = path if path and len(path) <= LONGEST_PATH_CHARS and path.isprintable() else None
+    path = path if path and len(path) <= _LONGEST_PATH_CHARS and path.isprintable() else None
     command = fields.get("command")
     if isinstance(fields.get("notebook_path"), str) and "new_source" in fields:
-        yield ChangeNotebook(str(fields["notebook_path"])[:LONGEST_PATH_CHARS])
+        yield WriteFile(str(fields["notebook_path"])[:_LONGEST_PATH_CHARS], None)
     elif isinstance(command, str) and path and command in _EDITOR_COMMANDS:
         yield from _find_editor_action(command, path, fields)
     elif edits := fields.get("edits") or fields.get("ReplacementChunks"):
@@ -157,7 +134,7 @@ def _find_actions(tool: str, fields: Mapping[str, object]) -> Iterator[FileActio
     elif replacement := _find_pair(fields):
         yield _make_replacement(path, replacement)
     elif path and (blocks := _find_blocks(fields)):
-        yield ReplaceTexts(path, tuple(blocks), has_whole_lines=True)
+        yield ReplaceTexts(path, tuple(blocks))
     else:
         yield from _find_plain(tool, path, fields)
 
@@ -175,13 +152,9 @@ def _find_editor_action(command: str, path: str, fields: Mapping[str, object]) -
             replacement = _find_pair({**fields, "new_str": fields.get("new_str") or ""})
             if replacement:
                 yield ReplaceTexts(path, (replacement,))
-            elif isinstance(diff := fields.get("diff"), str) and (patched := parse_unified_diff(diff)):
-                yield ApplyPatch(tuple(patched))
         case "insert":
             if (text := _find_text(fields, _INSERTED)) is not None:
                 yield InsertLines(path, text, _find_number(fields.get("insert_line")))
-        case _:
-            yield ReadFile(path, is_part=any(fields.get(key) is not None for key in _PART_KEYS))
 
 
 def _find_several(path: str | None, edits: object) -> Iterator[FileAction]:
@@ -230,8 +203,6 @@ def _find_plain(tool: str, path: str | None, fields: Mapping[str, object]) -> It
         yield WriteFile(path, text)
     elif tool == "insert" and text is not None:
         yield InsertLines(path, text, _find_number(fields.get("line")))
-    elif path and _READERS.search(tool):
-        yield ReadFile(path, is_part=any(fields.get(key) is not None for key in _PART_KEYS))
 
 
 def _find_text(fields: Mapping[str, object], keys: tuple[str, ...]) -> str | None:

@@ -4,179 +4,154 @@ deleted.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
-from gateway.core.session.edits import (
-    ApplyPatch,
-    ChangeNotebook,
-    FileAction,
-    InsertLines,
-    ReadFile,
-    ReplaceTexts,
-    WriteFile,
+from gateway.core.session.edits import ApplyPatch, FileAction, InsertLines, ReplaceTexts, WriteFile
+from gateway.core.session.outcomes import is_done, says_created
+from gateway.core.session.patches import (
+    LineDiff,
+    Replacement,
+    compare,
+    end_line,
+    make_change,
+    read_created,
+    show_added,
+    split_lines,
 )
-from gateway.core.session.known_files import KnownFiles
-from gateway.core.session.line_diff import LineDiff, count_lines, diff_fragments, diff_lines
-from gateway.core.session.outcomes import is_done, is_failed, says_created
-from gateway.core.session.patches import PatchedFile, Replacement
-from gateway.core.session.shown_files import parse_shown
-from gateway.core.session.work import ChangeKind, FileChange
+from gateway.core.session.work import FileChange
 
 # SWE-agent: the tools have no path; their results name the open file.
 _OPEN_FILE: Final = re.compile(r"\(Open file: (/[^\n]*)\)\s*\n\(Current directory: ")
 # What a file that it makes holds at first.
 _NEW_FILE: Final = re.compile(r"\A\[File: [^\n]*? \(1 lines total\)\]\r?\n1:\s*\n\(Open file: ")
-# Claude Code writes only over what it has read and what has not changed since.
-_CHECKED: Final = re.compile(r"The file .{1,1000}? has been updated")
-_ABSENT: Final = re.compile(r"does not exist|no such file|not found|ENOENT", re.IGNORECASE)
 _EDGE_CHARS: Final = 1_200
-# Lines of the texts of one call. Beyond, it is not told what the call did.
-_MOST_LINES: Final = 10_000
+# Of the texts of files that are looked through for all edits of a session: each edit looks through its whole
+# file.
+_MOST_CHARS: Final = 4 << 20
+# Of all comparisons of a session, see `patches.compare`: about a second at the worst.
+MOST_STEPS: Final = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class WrittenFiles:
+    """Texts of files that the session wrote as a whole. What a file held that it only read is not known.
+
+    What is left for comparing and following is bounded; beyond it, it is not told how many lines a call added
+    and deleted.
+    """
+
+    left_steps: int = MOST_STEPS
+    _texts: dict[str, str] = field(default_factory=dict)
+    _left_chars: int = _MOST_CHARS
+
+    def doubt(self) -> None:
+        """Something ran that may have changed any file."""
+        self._texts.clear()
+
+    def put(self, path: str, text: str) -> None:
+        if len(text) <= self._left_chars and self.left_steps:
+            self._left_chars -= len(text)
+            self._texts[path] = text
+
+    def take(self, path: str) -> str | None:
+        return self._texts.pop(path, None)
+
+    def compare(self, old: str, new: str, first: int | None = None) -> LineDiff | None:
+        found, steps = compare(old, new, self.left_steps, first)
+        self.left_steps -= steps
+        return found
+
+    def replace(self, path: str, replacement: Replacement) -> tuple[LineDiff | None, bool]:
+        """What a replacement adds and deletes, and whether that is all. In a file that is not known, texts
+        count as whole lines.
+        """
+        old, new, is_everywhere = replacement
+        text = self.take(path)
+        times = text.count(old) if text is not None else 0
+        grown = len(text or "") + times * (len(new) - len(old))
+        if text is not None and (times == 1 or (times and is_everywhere)) and grown <= self._left_chars:
+            changed = text.replace(old, new)
+            self.put(path, changed)
+            return self.compare(text, changed, 1), True
+        # What ends inside of a line is taken to end with it.
+        end = "" if old.endswith("\n") else "\n"
+        return self.compare(f"{old}{end}", end_line(f"{new}{end}")), not is_everywhere
+
+
+@dataclass(frozen=True)
 class FileCall:
-    """A call with its result. is_compared: what it did is counted in lines, which may take long."""
+    """A call with its result."""
 
     position: int
     result: str
     is_error: bool
-    is_compared: bool = True
 
-    @property
+    @cached_property
     def is_done(self) -> bool:
         return is_done(self.result, is_error=self.is_error)
 
-
-def apply_actions(files: KnownFiles, actions: Sequence[FileAction], call: FileCall) -> Iterator[FileChange]:
-    """The changes that the call has made; `files` learns what it has read and written."""
-    for action in actions:
-        if isinstance(action, ReadFile):
-            _learn(files, action, call)
-        elif not call.is_done:
-            continue
-        elif isinstance(action, ApplyPatch):
-            yield from apply_patch(files, action.files, call.position)
-        elif isinstance(action, WriteFile):
-            yield _write(files, action, call)
-        elif isinstance(action, ChangeNotebook):
-            files.forget(action.path)
-            yield _make(call, action.path, "changed", None)
-        elif (path := action.path or _find_open_file(call)) is not None:
-            yield (
-                _replace(files, action, path, call)
-                if isinstance(action, ReplaceTexts)
-                else _insert(files, action, path, call)
-            )
+    def find_open_file(self) -> str | None:
+        found = _OPEN_FILE.search(self.result[-_EDGE_CHARS:])
+        return found.group(1) if found else None
 
 
-def apply_patch(files: KnownFiles, patched: Sequence[PatchedFile], position: int) -> Iterator[FileChange]:
-    """The changes of a patch that was applied as a whole."""
-    for each in patched:
-        deletions = each.deletions
-        if each.kind == "deleted" and deletions is None:
-            known = files.find_whole(each.path, is_checked=False)
-            deletions = count_lines(known) if known is not None else None
-        files.forget(each.path)
-        if each.moved_from is not None:
-            files.forget(each.moved_from)
-        if each.text is not None:
-            files.put_whole(each.path, each.text)
-        yield FileChange(
-            position=position,
-            path=each.path,
-            kind=each.kind,
-            additions=0 if each.kind == "deleted" else each.additions,
-            deletions=deletions,
-            diff=each.diff,
-            moved_from=each.moved_from,
-        )
+def apply_actions(files: WrittenFiles, actions: Sequence[FileAction], call: FileCall) -> Iterator[FileChange]:
+    """The changes that the call has made; `files` learns what it has written."""
+    for action in actions if call.is_done else ():
+        for change in _apply(files, action, call):
+            yield replace(change, position=call.position)
 
 
-def _learn(files: KnownFiles, action: ReadFile, call: FileCall) -> None:
-    if is_failed(call.result, is_error=call.is_error):
-        if _ABSENT.search(call.result[:_EDGE_CHARS]):
-            files.put_absent(action.path)
+def _apply(files: WrittenFiles, action: FileAction, call: FileCall) -> Iterator[FileChange]:
+    if isinstance(action, ApplyPatch):
+        yield from _patch(files, action.changes)
+    elif isinstance(action, WriteFile):
+        yield _write(files, action, call)
+    elif (path := action.path or call.find_open_file()) is None:
         return
-    shown = parse_shown(call.result)
-    if shown.is_numbered and shown.is_complete and not action.is_part:
-        files.put_whole(action.path, shown.text)
-    elif shown.text:
-        files.put_part(action.path, shown.text if shown.text.endswith("\n") else shown.text + "\n")
+    elif isinstance(action, ReplaceTexts):
+        diffs = [files.replace(path, each) for each in action.replacements]
+        shown = [diff for diff, _ in diffs if diff is not None]
+        change = make_change(path, "changed", _add_up(shown))
+        if len(shown) < len(diffs) or not all(is_all for _, is_all in diffs):
+            change = replace(change, additions=None, deletions=None)
+        yield change
+    elif isinstance(action, InsertLines):
+        files.take(path)
+        yield make_change(path, "changed", show_added(end_line(action.text), action.after_line))
 
 
-def _find_open_file(call: FileCall) -> str | None:
-    found = _OPEN_FILE.search(call.result[-_EDGE_CHARS:])
-    return found.group(1) if found else None
-
-
-def _make(call: FileCall, path: str, kind: ChangeKind, diff: LineDiff | None, text: str = "") -> FileChange:
-    return FileChange(
-        position=call.position,
-        path=path,
-        kind=kind,
-        additions=diff.additions if diff else None,
-        deletions=diff.deletions if diff else None,
-        diff=diff.text if diff else text,
+def _add_up(diffs: Sequence[LineDiff]) -> LineDiff:
+    return LineDiff(
+        sum(diff.additions for diff in diffs),
+        sum(diff.deletions for diff in diffs),
+        "".join(diff.text for diff in diffs),
     )
 
 
-def _write(files: KnownFiles, action: WriteFile, call: FileCall) -> FileChange:
-    path, text = action.path, action.text
-    is_new = says_created(call.result) or path in files.absent
-    is_checked = bool(_CHECKED.search(call.result[:_EDGE_CHARS]))
-    before = files.find_whole(path, is_checked=is_checked) if call.is_compared else None
-    files.forget(path)
+def _patch(files: WrittenFiles, changes: Sequence[FileChange]) -> Iterator[FileChange]:
+    """Of a patch that was applied as a whole."""
+    for change in changes:
+        known = files.take(change.path)
+        if change.moved_from is not None:
+            files.take(change.moved_from)
+        if (text := read_created(change)) is not None:
+            files.put(change.path, text)
+        if change.kind == "deleted" and change.deletions is None and known is not None:
+            change = replace(change, deletions=len(split_lines(known)))
+        yield change
+
+
+def _write(files: WrittenFiles, action: WriteFile, call: FileCall) -> FileChange:
+    path, text, before = action.path, action.text, files.take(action.path)
     if text is None:
         is_empty = bool(_NEW_FILE.match(call.result))
-        diff = diff_lines("", "\n", 1) if is_empty else None
-        return _make(
-            call, _find_open_file(call) or path, "created" if is_empty or is_new else "changed", diff
-        )
-    files.put_whole(path, text)
-    if is_new:
-        return _make(call, path, "created", diff_lines("", text, 1))
-    return _make(call, path, "changed", diff_lines(before, text, 1) if before is not None else None)
-
-
-def _replace(files: KnownFiles, action: ReplaceTexts, path: str, call: FileCall) -> FileChange:
-    is_checked = bool(_CHECKED.search(call.result[:_EDGE_CHARS]))
-    texts = (text for each in action.replacements for text in (each.old, each.new))
-    if not call.is_compared or sum(text.count("\n") + 1 for text in texts) > _MOST_LINES:
-        files.forget(path)
-        return _make(call, path, "changed", None)
-    diffs = [_replace_one(files, action, path, each, is_checked=is_checked) for each in action.replacements]
-    text = "".join(shown for _, shown in diffs)
-    known = [diff for diff, _ in diffs if diff is not None]
-    if len(known) < len(diffs):
-        return _make(call, path, "changed", None, text)
-    additions, deletions = sum(diff.additions for diff in known), sum(diff.deletions for diff in known)
-    return _make(call, path, "changed", LineDiff(additions, deletions, text))
-
-
-def _replace_one(
-    files: KnownFiles, action: ReplaceTexts, path: str, replacement: Replacement, *, is_checked: bool
-) -> tuple[LineDiff | None, str]:
-    """The difference, if it is known, and a text that shows it."""
-    old, new = replacement.old, replacement.new
-    if action.has_whole_lines:
-        files.forget(path)
-        diff = diff_lines(old, new)
-        return diff, diff.text if diff else ""
-    diff = files.replace(path, replacement, is_checked=is_checked)
-    if diff is None and not replacement.is_everywhere:
-        diff = diff_fragments(old, new)
-    if diff is not None:
-        return diff, diff.text
-    shown = diff_lines(old if old.endswith("\n") else old + "\n", new if new.endswith("\n") else new + "\n")
-    return None, shown.text if shown else ""
-
-
-def _insert(files: KnownFiles, action: InsertLines, path: str, call: FileCall) -> FileChange:
-    """Lines put in between two lines."""
-    files.forget(path)
-    text = action.text if action.text.endswith("\n") else action.text + "\n"
-    first = action.after_line + 1 if action.after_line is not None else None
-    diff = diff_lines("", text, first)
-    return _make(call, path, "changed", diff)
+        diff = show_added("\n") if is_empty else None
+        is_new = is_empty or says_created(call.result)
+        return make_change(call.find_open_file() or path, "created" if is_new else "changed", diff)
+    files.put(path, text)
+    if says_created(call.result):
+        return make_change(path, "created", show_added(text))
+    return make_change(path, "changed", files.compare(before, text, 1) if before is not None else None)

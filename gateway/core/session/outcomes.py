@@ -82,17 +82,12 @@ def is_done(result: str, *, is_error: bool) -> bool:
     what it wrote; a result without either counts as success.
     """
     beginning = result[:_BEGINNING_CHARS]
-    if is_failed(result, is_error=is_error):
+    if is_error or _FAILED_BEGINNING.match(beginning):
         return False
     code = find_exit_code(result)
     if code is not None:
         return code == 0
     return bool(_DONE.search(beginning)) or not _NOT_DONE.search(beginning)
-
-
-def is_failed(result: str, *, is_error: bool) -> bool:
-    """Whether a result is an error by its first words; what follows may be the text of a file."""
-    return is_error or bool(_FAILED_BEGINNING.match(result[:_BEGINNING_CHARS]))
 
 
 def says_created(result: str) -> bool:

@@ -1,10 +1,14 @@
-"""Patches that went by: unified diffs, the patch format of Codex, and blocks of SEARCH and REPLACE."""
+"""Differences in lines: of two texts, and those of patches that went by: unified diffs, the patch format of
+Codex, and blocks of SEARCH and REPLACE.
+"""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
-from gateway.core.session.work import ChangeKind
+from gateway.core.session.work import ChangeKind, FileChange
 
 _BEGIN: Final = "*** Begin Patch"
 _END: Final = "*** End Patch"
@@ -17,20 +21,10 @@ _NOWHERE: Final = "/dev/null"
 _KINDS: Final[dict[str, ChangeKind]] = {"Add": "created", "Update": "changed", "Delete": "deleted"}
 _SEARCH: Final = re.compile(r"(?:<{5,9}|-{5,9}) ?SEARCH\b[^\n]*")
 _DIVIDER: Final = re.compile(r"={5,9}\s*")
+# As `diff -u` has it.
+_CONTEXT_LINES: Final = 3
+_NO_NEWLINE: Final = "\\ No newline at end of file\n"
 _REPLACED: Final = re.compile(r"(?:>{5,9}|\+{5,9}) ?REPLACE\b[^\n]*")
-
-
-class PatchedFile(NamedTuple):
-    """additions, deletions: None for a file that is deleted as a whole. diff: hunks."""
-
-    path: str
-    kind: ChangeKind
-    additions: int | None
-    deletions: int | None
-    diff: str
-    moved_from: str | None = None
-    # What the patch makes of a new file.
-    text: str | None = None
 
 
 class Replacement(NamedTuple):
@@ -39,12 +33,125 @@ class Replacement(NamedTuple):
     is_everywhere: bool = False
 
 
-def parse_codex_patch(text: str) -> list[PatchedFile] | None:
+class LineDiff(NamedTuple):
+    """text: hunks of a unified diff."""
+
+    additions: int
+    deletions: int
+    text: str
+
+
+def make_change(
+    path: str, kind: ChangeKind, shown: LineDiff | None = None, moved_from: str | None = None
+) -> FileChange:
+    """Without its position. shown: None where the lines are not known."""
+    additions, deletions, text = shown or (0 if kind == "deleted" else None, None, "")
+    return FileChange(
+        position=0,
+        path=path,
+        kind=kind,
+        additions=additions,
+        deletions=deletions,
+        diff=text,
+        moved_from=moved_from,
+    )
+
+
+def compare(old: str, new: str, most_steps: int, first: int | None = None) -> tuple[LineDiff | None, int]:
+    """The difference, and how many steps it takes at most; None if these are too many.
+
+    first: the number of the first line in its file, from 1; with None the hunks do not say where they are.
+    """
+    before, after = split_lines(old), split_lines(new)
+    head, shorter = 0, min(len(before), len(after))
+    while head < shorter and before[head] == after[head]:
+        head += 1
+    tail = 0
+    while tail < shorter - head and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    steps = _count_steps(before[head : len(before) - tail], after[head : len(after) - tail])
+    if steps > most_steps:
+        return None, 0
+    start, end = max(head - _CONTEXT_LINES, 0), max(tail - _CONTEXT_LINES, 0)
+    before, after = before[start : len(before) - end], after[start : len(after) - end]
+    return _render(before, after, first + start if first is not None else None), steps
+
+
+def _count_steps(before: Sequence[str], after: Sequence[str]) -> int:
+    """The matcher goes through all pairs of equal lines for each block that it finds; it leaves out what is
+    popular in a long text.
+    """
+    popular = len(after) // 100 + 1 if len(after) >= 200 else len(after)
+    counts = Counter(after)
+    pairs = sum(counts[line] for line in before if counts[line] <= popular)
+    return (pairs + len(before)) * min(len(before), len(after))
+
+
+def _render(before: Sequence[str], after: Sequence[str], first: int | None) -> LineDiff:
+    additions = deletions = 0
+    parts: list[str] = []
+    for group in SequenceMatcher(None, before, after).get_grouped_opcodes(_CONTEXT_LINES):
+        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
+        places = (first - 1 + i1, i2 - i1, first - 1 + j1, j2 - j1) if first is not None else None
+        parts.append(_make_header(*places) if places is not None else "@@\n")
+        for tag, start, end, new_start, new_end in group:
+            if tag == "equal":
+                parts.append(_mark(" ", before[start:end]))
+                continue
+            deletions, additions = deletions + end - start, additions + new_end - new_start
+            parts += (_mark("-", before[start:end]), _mark("+", after[new_start:new_end]))
+    return LineDiff(additions, deletions, "".join(parts))
+
+
+def show_added(text: str, after_line: int | None = 0) -> LineDiff:
+    """A text that is put in behind this line; None where it is not known."""
+    lines = split_lines(text)
+    header = _make_header(after_line, 0, after_line, len(lines)) if after_line is not None else "@@\n"
+    return LineDiff(len(lines), 0, header + _mark("+", lines) if lines else "")
+
+
+def read_created(change: FileChange) -> str | None:
+    """What a file held that a change created; None if not all of it is there."""
+    lines = split_lines(change.diff)
+    added = [line[1:] for line in lines if line.startswith("+")]
+    if change.kind != "created" or change.additions != len(added):
+        return None
+    text = "".join(added)
+    return text.removesuffix("\n") if lines and lines[-1] == _NO_NEWLINE else text
+
+
+def _make_header(old: int, old_lines: int, new: int, new_lines: int) -> str:
+    return f"@@ -{_make_range(old, old_lines)} +{_make_range(new, new_lines)} @@\n"
+
+
+def _make_range(before: int, lines: int) -> str:
+    """As `diff -u` writes it: an empty range is named by the line before it."""
+    return f"{before + 1}" if lines == 1 else f"{before + 1 if lines else before},{lines}"
+
+
+def _mark(mark: str, lines: Sequence[str]) -> str:
+    """Only the last line of a text may lack its end."""
+    text = "".join([mark + line for line in lines])
+    return text if not text or text.endswith("\n") else f"{text}\n{_NO_NEWLINE}"
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their ends. Only a newline ends one, as in version control."""
+    lines = text.split("\n")
+    last = lines.pop()
+    return [line + "\n" for line in lines] + ([last] if last else [])
+
+
+def end_line(text: str) -> str:
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def parse_codex_patch(text: str) -> list[FileChange] | None:
     """The files of a patch between `*** Begin Patch` and `*** End Patch`; None if it is no such patch."""
     start = text.find(_BEGIN)
     if start < 0:
         return None
-    files: list[PatchedFile] = []
+    files: list[FileChange] = []
     section: list[str] = []
     for line in text[start:].split("\n"):
         if line.strip() == _END:
@@ -57,7 +164,7 @@ def parse_codex_patch(text: str) -> list[PatchedFile] | None:
     return [*files, *_parse_section(section)] if section else files
 
 
-def _parse_section(lines: list[str]) -> Iterator[PatchedFile]:
+def _parse_section(lines: list[str]) -> Iterator[FileChange]:
     head = _FILE.fullmatch(lines[0].strip())
     if head is None:
         return
@@ -65,31 +172,27 @@ def _parse_section(lines: list[str]) -> Iterator[PatchedFile]:
     body = [line for line in lines[1:] if not line.startswith("*** ")]
     moves = [found.group(1).strip() for line in lines[1:] if (found := _MOVE.fullmatch(line.strip()))]
     added = [line[1:] for line in body if line.startswith("+")]
-    removed = sum(line.startswith("-") for line in body)
     if kind == "deleted":
-        yield PatchedFile(path, kind, None, None, "")
+        yield make_change(path, kind)
     elif kind == "created":
-        text = "".join(f"{line}\n" for line in added)
-        diff = f"@@ -0,0 +1,{len(added)} @@\n" + "".join(f"+{line}\n" for line in added)
-        yield PatchedFile(path, kind, len(added), 0, diff if added else "", text=text)
+        yield make_change(path, kind, show_added("".join(f"{line}\n" for line in added)))
     else:
         diff = "".join(f"{line}\n" for line in body)
         diff = diff if not body or body[0].startswith("@@") else "@@\n" + diff
-        is_moved = moves and not added and not removed
-        yield PatchedFile(
+        shown = LineDiff(len(added), sum(line.startswith("-") for line in body), diff)
+        is_moved = moves and not shown.additions and not shown.deletions
+        yield make_change(
             moves[-1] if moves else path,
             "moved" if is_moved else kind,
-            len(added),
-            removed,
-            diff,
+            shown,
             moved_from=path if moves else None,
         )
 
 
-def parse_unified_diff(text: str) -> list[PatchedFile] | None:
+def parse_unified_diff(text: str) -> list[FileChange] | None:
     """The files of a unified diff; None if it is none, or if a hunk does not hold what its header says."""
     lines = text.split("\n")
-    files: list[PatchedFile] = []
+    files: list[FileChange] = []
     at = 0
     while at < len(lines):
         old = _OLD_FILE.match(lines[at])
@@ -123,25 +226,17 @@ def _find_end(lines: list[str], at: int) -> int | None:
     return at
 
 
-def _make_file(old: str, new: str, hunks: list[str]) -> PatchedFile:
+def _make_file(old: str, new: str, hunks: list[str]) -> FileChange:
     kind: ChangeKind = "created" if old == _NOWHERE else "deleted" if new == _NOWHERE else "changed"
-    before, after = _strip_prefix(old, "a/"), _strip_prefix(new, "b/")
+    before, after = old.removeprefix("a/"), new.removeprefix("b/")
     body = [line for line in hunks if not _HUNK.match(line)]
-    added = [line[1:] for line in body if line.startswith("+")]
-    is_moved = kind == "changed" and before != after
-    return PatchedFile(
+    added, deleted = (sum(line.startswith(mark) for line in body) for mark in "+-")
+    return make_change(
         before if kind == "deleted" else after,
         kind,
-        len(added),
-        sum(line.startswith("-") for line in body),
-        "".join(f"{line}\n" for line in hunks),
-        moved_from=before if is_moved else None,
-        text="".join(f"{line}\n" for line in added) if kind == "created" else None,
+        LineDiff(added, deleted, "".join(f"{line}\n" for line in hunks)),
+        moved_from=before if kind == "changed" and before != after else None,
     )
-
-
-def _strip_prefix(path: str, prefix: str) -> str:
-    return path.removeprefix(prefix)
 
 
 def parse_search_blocks(text: str) -> list[Replacement]:

@@ -1,13 +1,30 @@
-"""What the messages of a session did: files changed, commands run, things to do. Values only.
+"""What the messages of a session did: files changed, commands run, things to do. Values only, and bounded:
+the newest of everything.
 
-Nothing is guessed: what cannot be worked out for certain is left out, or its numbers are None.
+Nothing is guessed: what cannot be worked out is left out, or its numbers are None.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeVar
 
 ChangeKind = Literal["created", "changed", "deleted", "moved"]
+
+_MOST_FILES: Final = 500
+_MOST_COMMANDS: Final = 200
+_MOST_TITLES: Final = 200
+_MOST_TODOS: Final = 100
+_MOST_CHANGES: Final = 2_000
+# Characters of each list together. Without changes a session has at most some 100 KB.
+_FILES_CHARS: Final = 32_000
+_COMMANDS_CHARS: Final = 32_000
+_TITLES_CHARS: Final = 16_000
+_TODOS_CHARS: Final = 16_000
+_CHANGES_CHARS: Final = 1 << 20
+_LONGEST_DIFF_CHARS: Final = 1 << 16
+_LONGEST_COMMAND_CHARS: Final = 400
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,24 +72,68 @@ class CommandRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenTodo:
+    """task: its id, where an agent makes and changes items one by one; else empty."""
+
     text: str
     is_in_progress: bool = False
+    task: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SessionWork:
-    """In the order of the messages. Changes of calls whose result is an error are left out."""
+class Session:
+    """In the order of the messages, the newest ones. Changes of calls whose result is an error are left out.
 
+    left_files, left_commands: how many there were beside those that are listed. left_changes: positions of
+    messages whose changes are not among `changes`, because there are too many.
+    """
+
+    files: tuple[TouchedFile, ...] = ()
+    left_files: int = 0
     changes: tuple[FileChange, ...] = ()
-    # The newest ones.
+    left_changes: tuple[int, ...] = ()
     commands: tuple[CommandRun, ...] = ()
+    left_commands: int = 0
     # Of the newest list; empty if all is done.
     todos: tuple[OpenTodo, ...] = ()
     # First words of each user message, by position; without blocks that clients add.
     titles: tuple[tuple[int, str], ...] = ()
-    # The number of changes and of commands that are not listed, because there are too many.
-    unlisted_changes: int = 0
-    unlisted_commands: int = 0
+
+
+NOTHING_DONE: Final = Session()
+
+
+def extend(
+    before: Session,
+    changes: Iterable[FileChange],
+    commands: Iterable[CommandRun],
+    todos: Sequence[OpenTodo],
+    titles: Iterable[tuple[int, str]],
+) -> Session:
+    """The session with what later messages did. todos: those that are open now."""
+    new = [replace(each, diff="") if len(each.diff) > _LONGEST_DIFF_CHARS else each for each in changes]
+    touched = list_touched_files(new, before.files)
+    files = _choose_newest(
+        touched, _MOST_FILES, _FILES_CHARS, lambda file: len(file.path + (file.moved_from or ""))
+    )
+    all_changes = (*before.changes, *new)
+    kept = _choose_newest(
+        all_changes, _MOST_CHANGES, _CHANGES_CHARS, lambda each: len(each.path) + len(each.diff)
+    )
+    left = [*before.left_changes, *(each.position for each in all_changes[: len(all_changes) - len(kept)])]
+    run = (*before.commands, *map(_shorten, commands))
+    newest = _choose_newest(run, _MOST_COMMANDS, _COMMANDS_CHARS, lambda each: len(each.command))
+    return Session(
+        files=files,
+        left_files=before.left_files + len(touched) - len(files),
+        changes=kept,
+        left_changes=tuple(dict.fromkeys(left))[-_MOST_CHANGES:],
+        commands=newest,
+        left_commands=before.left_commands + len(run) - len(newest),
+        todos=_choose_newest(todos, _MOST_TODOS, _TODOS_CHARS, lambda each: len(each.text)),
+        titles=_choose_newest(
+            (*before.titles, *titles), _MOST_TITLES, _TITLES_CHARS, lambda each: len(each[1])
+        ),
+    )
 
 
 def list_touched_files(
@@ -90,27 +151,17 @@ def list_touched_files(
 
 
 def _add(before: TouchedFile | None, change: FileChange) -> TouchedFile:
-    known = change.additions is not None and change.deletions is not None
-    additions, deletions = change.additions or 0, change.deletions or 0
-    unknown = 0 if known else 1
-    if before is None:
-        return TouchedFile(
-            path=change.path,
-            kind=change.kind,
-            changes=1,
-            additions=additions,
-            deletions=deletions,
-            unknown=unknown,
-            moved_from=change.moved_from,
-        )
+    file = before or TouchedFile(
+        path=change.path, kind=change.kind, changes=0, additions=0, deletions=0, unknown=0
+    )
     return TouchedFile(
         path=change.path,
-        kind=_join_kinds(before.kind, change.kind),
-        changes=before.changes + 1,
-        additions=before.additions + additions,
-        deletions=before.deletions + deletions,
-        unknown=before.unknown + unknown,
-        moved_from=before.moved_from or change.moved_from,
+        kind=_join_kinds(file.kind, change.kind),
+        changes=file.changes + 1,
+        additions=file.additions + (change.additions or 0),
+        deletions=file.deletions + (change.deletions or 0),
+        unknown=file.unknown + (change.additions is None or change.deletions is None),
+        moved_from=file.moved_from or change.moved_from,
     )
 
 
@@ -118,3 +169,22 @@ def _join_kinds(before: ChangeKind, kind: ChangeKind) -> ChangeKind:
     if kind == "deleted" or before == "deleted":
         return kind
     return kind if before == "changed" else before
+
+
+def _choose_newest(
+    items: Sequence[T], most: int, most_chars: int, weigh: Callable[[T], int]
+) -> tuple[T, ...]:
+    """In their order: as many of the last ones as there is room for."""
+    chosen: list[T] = []
+    for item in reversed(items):
+        most_chars -= weigh(item)
+        if len(chosen) == most or most_chars < 0:
+            break
+        chosen.append(item)
+    return tuple(reversed(chosen))
+
+
+def _shorten(run: CommandRun) -> CommandRun:
+    if len(run.command) <= _LONGEST_COMMAND_CHARS:
+        return run
+    return replace(run, command=run.command[: _LONGEST_COMMAND_CHARS - 1] + "…")

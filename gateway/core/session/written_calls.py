@@ -7,9 +7,10 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Final, NamedTuple
 
+from gateway.core.history.tagged_blocks import iter_blocks
 from gateway.core.session.patches import parse_search_blocks
 
 _TAGS: Final = (
@@ -29,7 +30,7 @@ _RESULT: Final = re.compile(
     rf"^\[({'|'.join(_TAGS)})(?: for '[^\n]{{0,1000}}')?\] Result:[ \t]{{0,20}}\n?", re.MULTILINE
 )
 # What the user adds to results. A longer block is not the user's words.
-_FEEDBACK: Final = ("feedback", "user_message")
+_FEEDBACK: Final = re.compile("<(feedback|user_message)>")
 _LONGEST_FEEDBACK_CHARS: Final = 10_000
 _MARKER: Final = re.compile(r"<{5,9} ?SEARCH\s*")
 _CLOSING: Final = re.compile(r">{5,9} ?REPLACE\s*")
@@ -85,38 +86,15 @@ def without_results(text: str) -> str:
     """What the user wrote in a message that brings results: feedback, or nothing."""
     if not _RESULT.match(text):
         return text
-    return "\n".join(_iter_feedback(text))
-
-
-def _iter_feedback(text: str) -> Iterator[str]:
-    """Looks at each place once, and at each kind of block until one of them is not closed."""
-    openings = {tag: text.find(f"<{tag}>") for tag in _FEEDBACK}
-    while found := [(start, tag) for tag, start in openings.items() if start >= 0]:
-        start, tag = min(found)
-        start += len(tag) + 2
-        end = text.find(f"</{tag}>", start)
-        if end < 0:
-            del openings[tag]
-            continue
-        if end - start <= _LONGEST_FEEDBACK_CHARS:
-            yield text[start:end].removeprefix("\n").removesuffix("\n")
-        for each, at in openings.items():
-            openings[each] = text.find(f"<{each}>", end) if at < end else at
+    found = [block.text for block in iter_blocks(text, _FEEDBACK)]
+    return "\n".join(
+        each.removeprefix("\n").removesuffix("\n") for each in found if len(each) <= _LONGEST_FEEDBACK_CHARS
+    )
 
 
 def _iter_tags(text: str) -> Iterator[WrittenCall]:
-    at = 0
-    for _ in range(_MOST_CALLS):
-        opening = _OPENING.search(text, at)
-        if opening is None:
-            return
-        tool = opening.group(1)
-        end = text.find(f"</{tool}>", opening.end())
-        if end < 0:
-            return
-        fields = dict(_iter_fields(text[opening.end() : end]))
-        yield WrittenCall(tool, json.dumps(fields), needs_result=True)
-        at = end
+    for block in islice(iter_blocks(text, _OPENING), _MOST_CALLS):
+        yield WrittenCall(block.name, json.dumps(dict(_iter_fields(block.text))), needs_result=True)
 
 
 def _iter_fields(body: str) -> Iterator[tuple[str, str]]:
