@@ -52,6 +52,7 @@ from gateway.originals.search import FoundPiece, Scope, SearchFailed
 from gateway.purge import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
+from gateway.state.heads import Heads
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
@@ -82,7 +83,7 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     originals: OriginalsArchive
     search: OriginalsIndex
     # The newest head in the store, by the tag of its owner and the conversation's id. Raises StoreError.
-    find_head: Callable[[str, str], Awaitable[Head | None]]
+    heads: Heads
     # Deletes all of a tenant, by its tag.
     purge: Callable[[str], Awaitable[PurgeCount]]
     words: TextSources
@@ -192,12 +193,12 @@ class AdminPages:
 
     async def _find_head(self, request: web.Request) -> Head:
         """That of the newest request. Before the first one since the start only the store has it."""
-        newest = self._branches.find_head(request.match_info["id"])
+        newest = self._sources.heads.find_latest(request.match_info["id"])
         if newest is not None:
             return newest
         known = self._find(request)
         try:
-            head = await self._sources.find_head(make_tag(known.owner), known.id)
+            head = await self._sources.heads.find_newest(make_tag(known.owner), known.id)
         except StoreError as error:
             raise AdminRefusal(503, f"the store does not answer: {error}") from error
         if head is None:

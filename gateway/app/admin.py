@@ -56,7 +56,7 @@ def _make_sources(
         compaction_log=process.log_writer,
         originals=process.archive,
         search=process.search,
-        find_head=process.state.heads.find_newest,
+        heads=process.state.heads,
         purge=process.purge.run,
         words=TextSources(
             activity=process.activity,

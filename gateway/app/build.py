@@ -112,7 +112,7 @@ class Serving:
             Policies(settings), process.responses, self._limits, discovery, state, self.prices
         )
         sender = self._make_sender(process)
-        recall = QuestionRecall(process.search, state.recalls, lanes, process.sizer, metrics)
+        recall = QuestionRecall(process.search, state.pivots, lanes, process.sizer, metrics)
         planning = PlanningStep(planner, self.compactions, self.manual, recall)
         return Proxy(
             settings=settings,

@@ -35,7 +35,8 @@ from gateway.reporting.metrics import Metrics
 from gateway.reporting.reporter import Reporter
 from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings, Traces
-from gateway.state import make_state, make_storage
+from gateway.state import State
+from gateway.state.cached import Storage
 from gateway.state.named_turns import NamedTurns
 from gateway.state.single import LeaseTimes
 from gateway.store.interface import Store
@@ -93,8 +94,8 @@ class Process:
         self.client = Client()
         self.stores = _make_stores(settings)
         timed = time_stores(self.stores, self.metrics.note_store)
-        storage = make_storage(timed.state, keep_seconds, cache.records_bytes)
-        self.state = make_state(storage, periods.lease, is_alone=is_alone)
+        storage = Storage(timed.state, keep_seconds, cache.records_bytes)
+        self.state = State(storage, periods.lease, is_alone=is_alone)
         self.log_writer = CompactionLogWriter(timed.state, keep_seconds)
         removals = Removals(timed.state, keep_seconds)
         # Over the originals: see `originals.search`.
@@ -117,7 +118,7 @@ class Process:
         self.gate = QuotaGate(self.ledger, self.metrics.count_limited_request)
         self.summaries = SummaryBudget(self.ledger)
         self.purge = Purge(timed, self.search, self.sessions.drop_titles)
-        self.named = NamedTurns(timed.state, timed.named, keep_seconds)
+        self.named = NamedTurns(timed.state, self.state.memory, timed.named, keep_seconds)
         self.mcp = McpLibrary()
         # None where traces are off.
         self.tracer = _make_tracer(settings.traces)

@@ -24,7 +24,8 @@ from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ModelLists, ModelTable, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.settings import ModelRule, Settings
-from gateway.state import make_state, make_storage
+from gateway.state import State
+from gateway.state.cached import Storage
 from gateway.state.kinds import LEARNED
 from gateway.store.address import find_folder
 from gateway.store.interface import ListedRecord
@@ -130,13 +131,13 @@ def describe_sources(settings: Settings) -> str:
 async def _gather(settings: Settings) -> AsyncIterator[_Knowledge]:
     store = SqliteStore(None)
     await store.open()
-    storage = make_storage(store, settings.retention.seconds, settings.cache.records_bytes)
+    storage = Storage(store, settings.retention.seconds, settings.cache.records_bytes)
     learned = _read_learned(settings)
     for key, group, value in learned:
         store.put(key, value, settings.retention.seconds, group=group)
     owners = {each.record.owner for each in storage.records.learned.parse_listed(learned)}
     table = ModelTable.load()
-    book = LimitsBook(settings, ModelLists(), table, make_state(storage).calibrations)
+    book = LimitsBook(settings, ModelLists(), table, State(storage).calibrations)
     rules = {tenant.id: tenant.rules for tenant in list_tenants(settings) if tenant.rules}
     prices = make_price_list(settings, load_price_table())
     try:

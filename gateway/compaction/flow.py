@@ -36,8 +36,8 @@ from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
-from gateway.state.chain_places import ChainPlace
 from gateway.state.kinds import Marker
+from gateway.state.news import ChainPlace
 from gateway.state.single import LeaseLost, Work, WorkFailed
 from gateway.store.interface import Lease, StoreError, Unknown, Unusable
 from gateway.store.keys import make_tag
@@ -218,7 +218,8 @@ class Compactions:
         if running is not None and running.covers <= open_group:
             return True
         covered = turn.head.covers if turn.head is not None else 0
-        elsewhere = self._state.news.find_compacting(turn.owner, conversation)
+        places = self._state.news.places
+        elsewhere = places.find("compacting", make_tag(turn.owner), conversation)
         return any(covered < place.length <= open_group for place in elsewhere)
 
     def _find_pause(self, turn: Turn) -> Rejected | None:

@@ -33,6 +33,7 @@ from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
 from gateway.state.kinds import Marker
+from gateway.state.pivots import with_pivot
 from gateway.state.single import Work, WorkFailed
 from gateway.store.interface import StoreError
 
@@ -70,6 +71,8 @@ class ManualCompaction:
             instructions=instructions,
             conversation=head.conversation,
         )
+        # Another process finds the marker by its head.
+        self._state.heads.save_held(head.key)
         self._state.tasks.leave_marker(marker)
 
     def resume(self, turn: Turn) -> None:
@@ -77,7 +80,9 @@ class ManualCompaction:
 
         The process that gets the marker out of the store carries it out.
         """
-        marker = self._state.tasks.pop_waiting(turn.received.conversation) if turn.head is not None else None
+        if turn.head is None:
+            return
+        marker = self._state.tasks.pop_waiting(turn.owner, turn.received.conversation)
         if marker is None:
             return
         if marker.auto:
@@ -201,7 +206,10 @@ class ManualCompaction:
             result = await self._compactions.start(Job(turn, situation, cut, request))
         if newest is None:
             return Failed(result.failure)
-        self._state.pivots.activate_manual(newest, place)
+        self._state.pivots.activate(newest)
+        if place is not None:
+            # For other processes, and for after a restart.
+            self._state.heads.save(with_pivot(place, newest))
         return measure_compaction(first, whole, newest)
 
     async def _gather_when_free(self, turn: Turn) -> Situation:

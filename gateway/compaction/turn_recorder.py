@@ -63,7 +63,7 @@ class TurnRecorder:
         if self._is_deleted(turn, plan):
             return
         if plan.new_recall is not None:
-            self._state.recalls.hold(plan.new_recall)
+            self._state.pivots.hold(plan.new_recall)
         if not plan.changes_prefix or self._running.limiter.is_limited(turn):
             return
         if not self._state.heads.is_durable(turn.conversation_id, *_name_prefix(plan)):
@@ -76,14 +76,10 @@ class TurnRecorder:
         with suppress(StoreError):
             if plan.new_batch is not None:
                 batch = replace(plan.new_batch, conversation=head.conversation)
-                await self._state.pivots.save_batch_durably(batch)
-            await self._secure_parts(plan)
+                await self._state.pivots.secure((batch,))
+            await self._state.pivots.secure(plan.parts)
             if not self._is_deleted(turn, plan):
                 await self._state.heads.save_durably(head)
-
-    async def _secure_parts(self, plan: Plan) -> None:
-        await self._state.pivots.secure(plan.pivot, plan.batches)
-        await self._state.recalls.secure(plan.recalls)
 
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete response; prepares a compaction in the background if the window is filling.
@@ -92,7 +88,7 @@ class TurnRecorder:
         """
         is_deleted = self._is_deleted(turn, plan)
         if plan.new_recall is not None and not is_deleted:
-            self._state.recalls.hold(plan.new_recall)
+            self._state.pivots.hold(plan.new_recall)
         head = _make_head(turn, plan, usage)
         head.ledger = ledger = update_ledger(turn, plan, usage, self._planner.clock())
         if is_deleted:
@@ -109,8 +105,7 @@ class TurnRecorder:
             self._state.pivots.save_batch(batch)
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_worth_saving:
-            self._state.pivots.refresh(plan.pivot, plan.batches)
-            self._state.recalls.refresh(plan.recalls)
+            self._state.pivots.refresh(plan.parts)
             self._secure_again(plan)
         if usage is not None and (
             is_due
@@ -149,15 +144,13 @@ class TurnRecorder:
 
     def _secure_again(self, plan: Plan) -> None:
         """A shared store may have lost meanwhile what the request was sent with."""
-        pivots, recalls = self._state.pivots, self._state.recalls
-        is_secure = pivots.is_secure(plan.pivot, plan.batches) and recalls.is_secure(plan.recalls)
-        if self._state.store.is_shared and not is_secure:
+        if self._state.store.is_shared and not self._state.pivots.is_secure(plan.parts):
             self._running.spawn(self._save_again(plan))
 
     async def _save_again(self, plan: Plan) -> None:
         # The store has logged what went wrong. The next request tries again.
         with suppress(StoreError):
-            await self._secure_parts(plan)
+            await self._state.pivots.secure(plan.parts)
 
     def _save_head(self, turn: Turn, head: Head) -> bool:
         """True if it is written to the store, too. Without it a conversation far below its thresholds, with
@@ -171,16 +164,16 @@ class TurnRecorder:
         if turn.is_unsure:
             # The store may have a summary that this head does not name.
             is_worth_saving = False
-            self._state.heads.hold_unsure(head)
+            self._state.heads.hold(head, is_unsure=True)
         elif is_worth_saving:
             self._state.heads.save(head)
         elif matters:
             self._state.heads.hold_step(head)
         else:
             self._state.heads.hold(head)
-        ended = trimmed_histories.record(self._state, turn)
-        histories, branch = self._state.histories, turn.conversation_id
-        is_kept = is_worth_saving or (matters and histories.is_behind(branch, head.length))
+        ended = trimmed_histories.record(self._state, turn, head)
+        histories = self._state.histories
+        is_kept = is_worth_saving or (matters and histories.is_behind(head))
         if ended is not None and is_kept and is_changed:
             self._running.spawn(histories.save(ended, head))
         return is_worth_saving

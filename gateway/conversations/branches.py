@@ -1,7 +1,7 @@
 """The conversations seen since the start: the newest body of each branch, and what operators are told of it.
 
 One dictionary finds a branch by each of its places: its id, the link of its newest request, and how the body
-of that begins and ends. A branch is weighed, makes room and is forgotten as a whole; its body goes first.
+of that begins and ends. A branch is weighed, makes room and is forgotten as a whole.
 In memory only: the newest turns hold callers' keys, as open requests do.
 """
 
@@ -29,9 +29,6 @@ from gateway.wire.format import Format
 _MOST_AT_PLACE: Final = 16
 # A request continues a branch if it holds the newest request of that, and so many messages more at most.
 _NEWEST_LINKS: Final = 64
-# Room for some two thousand conversations without their bodies: each has its head.
-_HEADS_BYTES: Final = 2 << 20
-_HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_200
 # A branch and its places. What is beside the turn: a request without what grows with it.
 _BRANCH_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 500
 _REQUEST_WEIGHT_BYTES: Final = 1_000
@@ -57,7 +54,7 @@ class SettingsTime:
 class Branch:
     """One branch of a conversation. Its id is a label: others may have it, too."""
 
-    __slots__ = ("head", "id", "link", "newest", "places", "received", "tag")
+    __slots__ = ("id", "link", "newest", "places", "received", "tag")
 
     def __init__(self, tag: str, conversation_id: str, link: bytes) -> None:
         """tag: of the owner. link: the chain of its newest request."""
@@ -68,8 +65,6 @@ class Branch:
         self.received: Received | None = None
         # It may be older than `received`.
         self.newest: NewestRequest | None = None
-        # What was recorded of it, also after the bodies had to make room.
-        self.head: Head | None = None
         # Where it is found.
         self.places: tuple[BranchPlace, ...] = ()
 
@@ -86,9 +81,7 @@ class Branches:
         """bounds: of the bodies that are read at all."""
         self._memory = memory
         self._places: dict[BranchPlace, tuple[Branch, ...]] = {}
-        # A branch is in one of these.
         self._bodies: Lru[Branch, Branch] = memory.shelf(_name_owner, bodies_bytes, self._leave, max_bodies)
-        self._heads: Lru[Branch, Branch] = memory.shelf(_name_owner, _HEADS_BYTES, self._leave)
         self._bounds = bounds
         self._clock = clock
         self._time = SettingsTime()
@@ -169,7 +162,6 @@ class Branches:
         if turn.on_event is not None:
             # It holds what it has collected of the response.
             turn = replace(turn, on_event=None, note_sent=None)
-        branch.head = head
         branch.newest = NewestRequest(turn, plan, head, self._clock()) if time is self._time else None
         if not branch.places:
             # It had to make room meanwhile.
@@ -195,13 +187,8 @@ class Branches:
         found = (branch.newest for branch in reversed(self._places.get(conversation_id, ())))
         return next((newest for newest in found if newest is not None), None)
 
-    def find_head(self, conversation_id: str) -> Head | None:
-        """That of the newest answered request."""
-        found = (branch.head for branch in reversed(self._places.get(conversation_id, ())))
-        return next((head for head in found if head is not None), None)
-
     def forget_turns(self) -> None:
-        """Their settings and credentials do not hold any more. Heads stay."""
+        """Their settings and credentials do not hold any more. What was received stays."""
         self._time = SettingsTime()
         for branch in self._bodies.values():
             branch.newest = None
@@ -211,22 +198,12 @@ class Branches:
 
     def _hold(self, branch: Branch) -> None:
         """As the most recently used one."""
-        self._heads.pop(branch)
         for gone in self._bodies.put(branch, branch, _weigh(branch)):
-            self._drop_body(gone)
-
-    def _drop_body(self, branch: Branch) -> None:
-        branch.received, branch.newest = None, None
-        if branch.head is None:
-            self._leave(branch)
-            return
-        self._move(branch, _list_places(branch))
-        for gone in self._heads.put(branch, branch, _HEAD_WEIGHT_BYTES):
             self._leave(gone)
 
     def _leave(self, branch: Branch) -> None:
         """It is found no more, and nothing is left of it. A request that holds it may bring it back."""
-        branch.received, branch.newest, branch.head = None, None, None
+        branch.received, branch.newest = None, None
         self._move(branch, ())
 
     def _move(self, branch: Branch, places: tuple[BranchPlace, ...]) -> None:
@@ -249,7 +226,6 @@ class Branches:
     def _forget_old(self, branch: Branch) -> None:
         """One with the id of many newer ones: a client that trims has a new branch with each request."""
         self._bodies.pop(branch)
-        self._heads.pop(branch)
         self._leave(branch)
 
     def _take_from(self, place: BranchPlace, branch: Branch) -> None:

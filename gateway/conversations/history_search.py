@@ -15,8 +15,10 @@ from gateway.core.history.ends import HistoryEnd, HistorySource
 from gateway.core.history.head import Head
 from gateway.core.sizing.estimate import Meter
 from gateway.state import State
-from gateway.state.trip import Finding, Trip
+from gateway.state.news import ChainPlace
+from gateway.state.trip import Trip
 from gateway.store.interface import Unknown
+from gateway.store.keys import make_tag
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -69,12 +71,12 @@ class HistorySearch:
         """Suspends only if the store has to be asked. What memory has if it says nothing in time."""
         known = self._find_head(subject, subject.received)
         trimmed = self._find_trimmed(subject) if known.lacks_replies else None
+        is_whole = trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies
+        best = trimmed if trimmed is not None and is_whole else known
         try:
-            if not known.lacks_replies:
-                return await self._renew(subject, known) if self._may_be_outdated(known) else known
-            if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
-                return await self._renew(subject, trimmed) if self._may_be_outdated(trimmed) else trimmed
-            return await self._search(subject, known, trimmed)
+            if best.lacks_replies:
+                return await self._search(subject, known, trimmed)
+            return await self._search(subject, best, None) if self._may_be_outdated(best) else best
         except Unknown:
             return msgspec.structs.replace(trimmed or known, is_unsure=True)
 
@@ -88,34 +90,29 @@ class HistorySearch:
         known = self._find_head(subject, received) if received is not None else None
         return known if known is not None and known.head is not None else None
 
-    async def _renew(self, subject: Subject, known: KnownHistory) -> KnownHistory:
-        """The same, after looking in the store."""
-        trip = self._begin_trip(subject)
-        self._ask(trip, subject, known)
-        await trip.run()
-        known = self._find_head(subject, known.received)
-        await self._load_named([known], self._begin_trip(subject))
-        return known
-
     def _may_be_outdated(self, known: KnownHistory) -> bool:
         """What is missing in memory was lost there, or another process has made it."""
         state, head = self._state, known.head
-        if head is not None and (not state.heads.is_current(head) or self._lacks(head)):
+        if head is not None and (not state.heads.is_current(head) or state.pivots.lacks(head)):
             return True
-        return bool(state.news.find(known.received.owner, known.received.conversation))
+        return bool(self._find_news(known.received))
+
+    def _find_news(self, received: Received) -> list[ChainPlace]:
+        """Places where the store has to be looked at."""
+        return self._state.news.places.find("news", make_tag(received.owner), received.conversation)
 
     async def _search(
         self, subject: Subject, known: KnownHistory, trimmed: KnownHistory | None
     ) -> KnownHistory:
-        """In the store, and behind what the client has cleared or dropped."""
-        state, received = self._state, subject.received
-        trip, ends = self._begin_trip(subject), Finding[HistoryEnd]()
+        """In the store, and behind what the client has cleared or dropped, if replies are missing."""
+        state, received, ends = self._state, known.received, list[HistoryEnd]()
+        trip = self._begin_trip(subject)
         self._ask(trip, subject, known)
         if trimmed is not None:
             self._ask(trip, subject, trimmed)
-        else:
+        elif known.lacks_replies:
             keys = trimmed_histories.list_end_keys(state, received, subject.source)
-            ends = state.histories.ask(trip, received.owner, keys)
+            state.histories.ask(trip, keys, ends.append)
         await trip.run()
         known = self._find_head(subject, received)
         if not known.lacks_replies:
@@ -123,11 +120,11 @@ class HistorySearch:
             return known
         if trimmed is not None:
             trimmed = self._find_head(subject, trimmed.received)
-        resumed = self._resume(subject, ends.record)
+        resumed = self._resume(subject, ends[0]) if ends else None
         trip = self._begin_trip(subject)
-        if resumed is not None and ends.record is not None:
+        if resumed is not None:
             self._ask(trip, subject, resumed)
-            state.pivots.ask_names(trip, received.owner, ends.record.pivot, ends.record.batches)
+            state.pivots.ask_names(trip, received.owner, ends[0].pivot, ends[0].batches)
         await self._load_named([each for each in (known, trimmed) if each is not None], trip)
         if trimmed is None and resumed is not None:
             trimmed = self._find_head(subject, resumed.received)
@@ -135,10 +132,8 @@ class HistorySearch:
             await self._load_named([trimmed] if trimmed is not None else [], self._begin_trip(subject))
         return trimmed or known
 
-    def _resume(self, subject: Subject, end: HistoryEnd | None) -> KnownHistory | None:
+    def _resume(self, subject: Subject, end: HistoryEnd) -> KnownHistory | None:
         """As the continuation of a stored history. Its head is still to be loaded."""
-        if end is None:
-            return None
         received = trimmed_histories.resume(
             self._state, subject.received, subject.source, subject.placeholder, end
         )
@@ -153,25 +148,16 @@ class HistorySearch:
         state.calibrations.ask(trip, owner, subject.meter, subject.learned_name)
         state.heads.ask(trip, conversation, subject.scope)
         state.tasks.ask(trip, conversation, known.head)
-        state.pivots.ask_newest(trip, conversation, is_known=known.head is not None)
-        self._ask_named(trip, known)
-        for place in state.news.find(owner, conversation):
-            # What is told of it from now on has to be looked at again.
-            state.news.settle(owner, place)
-            trip.on_unknown(partial(state.news.note_lost, owner, place))
+        state.pivots.ask_newest(trip, conversation)
+        state.pivots.ask_named(trip, owner, known.head)
+        news = self._find_news(known.received)
+        for place in news:
             state.pivots.ask_pivot(trip, owner, place.key)
+        # What is told of them from now on has to be looked at again.
+        trip.on_done(partial(state.news.places.settle, "news", make_tag(owner), news))
 
     async def _load_named(self, known: list[KnownHistory], trip: Trip) -> None:
         """What their heads name, with what the trip asks for already."""
         for each in known:
-            self._ask_named(trip, each)
+            self._state.pivots.ask_named(trip, each.received.owner, each.head)
         await trip.run()
-
-    def _lacks(self, head: Head) -> bool:
-        return self._state.pivots.lacks(head) or self._state.recalls.lacks(head.recalls)
-
-    def _ask_named(self, trip: Trip, known: KnownHistory) -> None:
-        owner, head = known.received.owner, known.head
-        self._state.pivots.ask_named(trip, owner, head)
-        if head is not None and head.recalls:
-            self._state.recalls.ask(trip, owner, head.recalls)

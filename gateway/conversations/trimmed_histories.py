@@ -21,6 +21,7 @@ from gateway.core.history.ends import (
     find_ends,
     find_placeholders,
 )
+from gateway.core.history.head import Head
 from gateway.state import State
 
 log = logging.getLogger("gateway.compactor")
@@ -36,12 +37,12 @@ def make_source(
     return HistorySource(digest, bool(session), is_proof=session is not None or is_alone)
 
 
-def record(state: State, turn: Turn) -> str | None:
+def record(state: State, turn: Turn, head: Head) -> str | None:
     """Keeps in memory how an answered request ended. Returns the key to save it by, if it is long enough."""
     conversation = turn.received.conversation
     key = find_end_key(turn.source, conversation)
     if key is not None:
-        state.histories.record(turn.owner, turn.conversation_id, key, conversation)
+        state.histories.record(head, key, conversation)
     return key
 
 
@@ -51,7 +52,7 @@ def find(state: State, received: Received, source: HistorySource, placeholder: s
     placeholder: the policy's own, which a client may put in place of results, too.
     """
     for end, key in _list_ends(state, received, source):
-        known = state.histories.find(key)
+        known = state.histories.find(received.owner, key)
         if known is not None:
             return _continue(known, received, end, source, placeholder)
     return None
@@ -67,9 +68,9 @@ def resume(
 ) -> Received | None:
     """As `find`, but of a history that another process has recorded."""
     end = next((end for end, key in _list_ends(state, received, source) if key == known.key), None)
-    if end is None:
+    if end is None or state.histories.is_contradicted(known):
         return None
-    return _continue(state.histories.check(known), received, end, source, placeholder)
+    return _continue(known, received, end, source, placeholder)
 
 
 def _continue(

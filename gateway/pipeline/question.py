@@ -27,7 +27,7 @@ from gateway.originals.index import OriginalsIndex
 from gateway.originals.search import FoundPiece, Scope, SearchFailed
 from gateway.planning.message_sizes import Sizer
 from gateway.reporting.metrics import Metrics
-from gateway.state.recalls import Recalls
+from gateway.state.pivots import Pivots
 from gateway.store.keys import make_tag
 
 log = logging.getLogger("gateway.recall")
@@ -48,14 +48,14 @@ class QuestionRecall:
     def __init__(
         self,
         search: OriginalsIndex,
-        recalls: Recalls,
+        pivots: Pivots,
         lanes: Lanes,
         sizer: Sizer,
         metrics: Metrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._search = search
-        self._recalls = recalls
+        self._pivots = pivots
         self._lanes = lanes
         self._sizer = sizer
         self._metrics = metrics
@@ -67,7 +67,7 @@ class QuestionRecall:
         """The plan with what was found, or as it is. Never raises for what fails."""
         if not _may_add(turn, plan):
             return plan
-        known = await self._recalls.load(turn.owner, [_make_recall(turn, b"", 0, 0.0).key])
+        known = await self._pivots.load_recalls(turn.owner, [_make_recall(turn, b"", 0, 0.0).key])
         if known:
             # The same request once more, or another branch's beginning.
             return _with_recall(turn, plan, known[0])

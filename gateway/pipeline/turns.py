@@ -218,7 +218,7 @@ class TurnBuilder:
             scope=setting.scope,
             source=setting.source,
             head=head,
-            is_unrecognized=known.lacks_replies and not pivots.has_on_chain(received.conversation),
+            is_unrecognized=known.lacks_replies and not pivots.list_on_chain(received.conversation),
             is_unsure=known.is_unsure,
             purges=recognized.purges,
             conversation_id=chosen.conversation_id,
@@ -330,7 +330,9 @@ class TurnBuilder:
         with that, it is made from all that was sent.
         """
         opening = _make_id(conversation.chain[conversation.opening_end], tools, session)
-        if self._branches.is_taken(opening, conversation):
+        latest = self._state.heads.find_latest(opening)
+        is_other = latest is not None and bytes.fromhex(latest.key) not in conversation.chain
+        if is_other or self._branches.is_taken(opening, conversation):
             return _make_id(conversation.key, tools, session)
         return opening
 

@@ -159,7 +159,8 @@ class Planner:
         ledger = turn.head.ledger if turn.head is not None else None
         if ledger is not None and ledger.is_due:
             covers = active.pivot.covers if active.pivot is not None else 0
-            if self._state.pivots.has_newer(turn.received.conversation, covers):
+            known = self._state.pivots.list_on_chain(turn.received.conversation)
+            if known and known[-1].covers > covers:
                 return True
         return self._is_cold(turn)
 
@@ -224,7 +225,7 @@ class Planner:
 
     async def _load_recalls(self, turn: Turn, head: Head, pivot: Pivot | None) -> Sequence[Recall]:
         """Those that the head names and that have a place in this request."""
-        known = await self._state.recalls.load(turn.owner, head.recalls)
+        known = await self._state.pivots.load_recalls(turn.owner, head.recalls)
         start = pivot.covers if pivot is not None else 0
         return find_eligible_recalls(turn.received.conversation, known, start)
 

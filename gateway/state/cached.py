@@ -1,10 +1,8 @@
 """Records of one kind with memory in front: what is found there is not asked for again."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple
 
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
@@ -22,20 +20,25 @@ _ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 _REFRESH_SECONDS: Final = 86_400.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What every part of the state is built on.
+    """What every part of the state is built on."""
 
-    keep_seconds: a record that is not written again for so long is dropped. max_bytes: of memory, for each
-    kind of record. clock: monotonic.
-    """
-
-    store: Store
-    records: StateRecords
-    memory: Memory
-    keep_seconds: float
-    max_bytes: int
-    clock: Callable[[], float] = time.monotonic
+    def __init__(
+        self,
+        store: Store,
+        keep_seconds: float,
+        max_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """keep_seconds: a record that is not written again for so long is dropped. max_bytes: of memory, for
+        each kind of record. clock: monotonic.
+        """
+        self.store = store
+        self.records = StateRecords(store, keep_seconds)
+        self.memory = Memory()
+        self.keep_seconds = keep_seconds
+        self.max_bytes = max_bytes
+        self.clock = clock
 
     def is_old(self, written_seconds: float) -> bool:
         """Whether a record that is still in use must be written again."""
@@ -73,20 +76,17 @@ class Cached(Generic[K]):
         records: Records[K],
         *,
         weigh: Callable[[K], int] | None = None,
-        group_of: Callable[[K], str] | None = None,
         is_better: Callable[[K, K], bool] | None = None,
-        on_lost: Callable[[K], None] | None = None,
+        on_held: Callable[[K], None] | None = None,
     ) -> None:
-        """weigh: bytes that a record takes in memory. group_of: its conversation. is_better: whether the
-        first record, from the store, takes the place of the second one in memory. on_lost: is told of
-        records that had to make room.
+        """weigh: bytes that a record takes in memory. is_better: whether the first record, from the store,
+        takes the place of the second one in memory. on_held: is told of records that come into memory.
         """
         self.records = records
         self._storage = storage
         self._weigh = weigh or _weigh_plain
-        self._group_of = group_of or _belong_to_none
         self._is_better = is_better or _is_never
-        self._on_lost = on_lost
+        self._on_held = on_held
         self._held: Lru[str, _Held[K]] = storage.memory.shelf(lambda held: (held.whose,), storage.max_bytes)
 
     def find(self, key: str) -> K | None:
@@ -129,12 +129,12 @@ class Cached(Generic[K]):
             if self.is_missing(key):
                 self.ask(trip, owner, key)
 
-    async def load(self, owner: str, keys: Sequence[str]) -> list[K]:
+    async def load(self, owner: str, keys: Sequence[str], wait: float = LATEST) -> list[K]:
         """Those of these that exist, in their order. Suspends only for what is not in memory, or was changed
-        by another process. What memory has if the store says nothing.
+        by another process. What memory has if the store says nothing in `wait` seconds.
         """
         if any(map(self.is_missing, keys)):
-            trip = self._storage.begin_trip(owner)
+            trip = self._storage.begin_trip(owner, wait)
             self.ask_missing(trip, owner, keys)
             with suppress(Unknown):
                 await trip.run()
@@ -144,7 +144,7 @@ class Cached(Generic[K]):
         """In memory alone."""
         self._hold(key, _Held(self._name(owner, record), record, None, None))
 
-    def hold_loaded(self, owner: str, key: str, loaded: K | None) -> K | None:
+    def hold_loaded(self, owner: str, key: str, loaded: K | None) -> None:
         """What the store has, or has not. A record in memory may have been saved while the store was asked.
         It wins, unless it is worse, or outdated.
         """
@@ -154,7 +154,6 @@ class Cached(Generic[K]):
                 self._hold(key, _Held(Whose(make_tag(owner)), None, None, self._storage.generation))
         elif held is None or held.record is None or held.is_outdated or self._is_better(loaded, held.record):
             self.hold_stored(owner, key, loaded)
-        return self.find(key)
 
     def hold_stored(self, owner: str, key: str, record: K) -> None:
         """In memory, as what the store has."""
@@ -163,7 +162,7 @@ class Cached(Generic[K]):
     def save(self, owner: str, key: str, record: K) -> None:
         """In memory at once, in the store a moment later."""
         self._hold_written(owner, key, record)
-        self.records.put(owner, key, record, group=self._group_of(record))
+        self.records.put(owner, key, record, group=_find_group(record))
 
     async def put_durable(
         self, owner: str, key: str, record: K, *, if_absent: bool = False, lease: Lease | None = None
@@ -181,41 +180,22 @@ class Cached(Generic[K]):
         memory.check_kept(since, whose)
         return stored
 
-    async def save_durably(self, owner: str, key: str, record: K) -> None:
-        """Durable when this returns, and only then in memory. Raises StoreError."""
-        await self.put_durable(owner, key, record)
-        self._hold_written(owner, key, record)
+    async def save_durably(self, owner: str, key: str, record: K, lease: Lease | None = None) -> K | None:
+        """What the key stands for from now on, durably and in memory: the record; without a lease what was
+        stored there before, or what this process saves meanwhile. None if the lease was lost.
 
-    async def save_new(self, owner: str, key: str, record: K) -> K:
-        """What the key stands for from now on, durably and in memory: the record, or what was stored before.
-
-        One that this process saves meanwhile wins. While the store is away it is this record, and what the
-        store turns out to have later. Raises StoreError if the store refuses it, or it is deleted meanwhile.
+        While the store is away it is this record, and what the store turns out to have later. Raises
+        StoreError if the store refuses it, or it is deleted meanwhile.
         """
         before = self._held.peek(key)
         try:
-            stored = await self.put_durable(owner, key, record, if_absent=True)
+            stored = await self.put_durable(owner, key, record, if_absent=lease is None, lease=lease)
         except Unknown:
             self.hold(owner, key, record)
             return record
         held = self._held.peek(key)
-        if held is not None and held is not before and held.record is not None:
+        if lease is None and held is not None and held is not before and held.record is not None:
             return held.record
-        known = stored if stored is not None else record
-        self._hold_written(owner, key, known)
-        return known
-
-    async def save_leased(self, lease: Lease, owner: str, key: str, record: K) -> K | None:
-        """What the key stands for, durably and in memory; None if the lease was lost.
-
-        While the store is away the record is in memory, and is stored later unless there is one by then.
-        Raises StoreError if the store refuses it, or it is deleted meanwhile.
-        """
-        try:
-            stored = await self.put_durable(owner, key, record, lease=lease)
-        except Unknown:
-            self.hold(owner, key, record)
-            return record
         if stored is not None:
             self._hold_written(owner, key, stored)
         return stored
@@ -231,14 +211,6 @@ class Cached(Generic[K]):
         ):
             self.save(owner, key, record)
 
-    async def secure(self, owned: Iterable[tuple[str, str, K]]) -> None:
-        """Durable when this returns, as far as it is not known to be in the store: records with their owners
-        and keys. Raises StoreError.
-        """
-        saving = [self.save_new(*each) for each in owned if not self.is_stored(each[1])]
-        if saving:
-            await asyncio.gather(*saving)
-
     def outdate(self, key: str) -> None:
         """The next look-up asks the store."""
         held = self._held.peek(key)
@@ -246,18 +218,16 @@ class Cached(Generic[K]):
             self._held.put(key, held._replace(is_outdated=True), self._weigh_held(held))
 
     def _name(self, owner: str, record: K) -> Whose:
-        return Whose(make_tag(owner), self._group_of(record))
+        return Whose(make_tag(owner), _find_group(record))
 
     def _hold_written(self, owner: str, key: str, record: K) -> None:
         storage = self._storage
         self._hold(key, _Held(self._name(owner, record), record, storage.clock(), storage.generation))
 
     def _hold(self, key: str, held: _Held[K]) -> None:
-        gone: Sequence[_Held[K]] = self._held.put(key, held, self._weigh_held(held))
-        if gone and self._on_lost is not None:
-            for each in gone:
-                if each.record is not None:
-                    self._on_lost(each.record)
+        if self._on_held is not None and held.record is not None:
+            self._on_held(held.record)
+        self._held.put(key, held, self._weigh_held(held))
 
     def _weigh_held(self, held: _Held[K]) -> int:
         return self._weigh(held.record) if held.record is not None else _ABSENT_WEIGHT_BYTES
@@ -267,8 +237,10 @@ def _is_never(*_: object) -> bool:
     return False
 
 
-def _belong_to_none(_: object) -> str:
-    return ""
+def _find_group(record: object) -> str:
+    """Its conversation, if it belongs to one."""
+    group: str = getattr(record, "conversation", "")
+    return group
 
 
 def _weigh_plain(_: object) -> int:

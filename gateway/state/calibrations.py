@@ -1,7 +1,5 @@
 """What upstream's counts and refusals have taught: calibrations and learned limits, for each tenant."""
 
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from gateway.core.limits.model_limits import Learned
@@ -11,7 +9,7 @@ from gateway.state.cached import Cached, Storage
 from gateway.state.news import StateNews
 from gateway.state.owned_names import make_name_key
 from gateway.state.trip import Trip
-from gateway.store.interface import SOON, Unknown
+from gateway.store.interface import SOON
 
 # Room for some thousand keys.
 _KEYS_BYTES: Final = 1 << 20
@@ -43,8 +41,8 @@ class Calibrations:
         has.
         """
         key = self._choose_key(owner, *meter)
-        if not self._calibrations.is_current(key):
-            await self._run(owner, key, self._ask_calibration)
+        if self._calibrations.is_missing(key):
+            await self._calibrations.load(owner, (key,), SOON)
         return self._calibrations.find(key) or Calibration()
 
     def save(self, owner: str, meter: Meter, calibration: Calibration) -> None:
@@ -62,41 +60,14 @@ class Calibrations:
     async def load_learned(self, owner: str, upstream: str, model: str) -> Learned:
         """Asks the store once, and again when another process has learned something; empty if it has none."""
         key = self._choose_key(owner, upstream, model)
-        if not self._learned.is_current(key):
-            await self._run(owner, key, self._ask_learned)
+        if self._learned.is_missing(key):
+            await self._learned.load(owner, (key,), SOON)
         return self._learned.find(key) or Learned(owner=owner)
 
     def ask(self, trip: Trip, owner: str, meter: Meter, model: str) -> None:
         """For what `load` and `load_learned` would ask the store for. model: as its limits are learned."""
-        self._ask_calibration(trip, owner, self._choose_key(owner, *meter))
-        self._ask_learned(trip, owner, self._choose_key(owner, meter.upstream, model))
-
-    async def _run(self, owner: str, key: str, ask: Callable[[Trip, str, str], None]) -> None:
-        trip = self._storage.begin_trip(owner, SOON)
-        ask(trip, owner, key)
-        with suppress(Unknown):
-            await trip.run()
-
-    def _ask_calibration(self, trip: Trip, owner: str, key: str) -> None:
-        """Of two calibrations the one of more samples counts."""
-
-        def take(_: str, stored: Calibration | None) -> None:
-            known = self._calibrations.find(key) or Calibration()
-            is_more = stored is not None and stored.samples >= known.samples
-            self._calibrations.hold_stored(owner, key, stored if stored is not None and is_more else known)
-
-        if not self._calibrations.is_current(key):
-            trip.ask(self._calibrations.records, (key,), take)
-
-    def _ask_learned(self, trip: Trip, owner: str, key: str) -> None:
-        def take(_: str, stored: Learned | None) -> None:
-            # What this process has learned meanwhile is newer.
-            if not self._learned.is_current(key):
-                known = stored or self._learned.find(key) or Learned(owner=owner)
-                self._learned.hold_stored(owner, key, known)
-
-        if not self._learned.is_current(key):
-            trip.ask(self._learned.records, (key,), take)
+        self._calibrations.ask_missing(trip, owner, (self._choose_key(owner, *meter),))
+        self._learned.ask_missing(trip, owner, (self._choose_key(owner, meter.upstream, model),))
 
     def save_learned(self, upstream: str, model: str, learned: Learned) -> None:
         """Other processes are told: what the upstream has refused once need not be refused again."""

@@ -1,11 +1,10 @@
-"""Heads: what was known at the end of each request.
+"""Heads: what was known at the end of each request, and of each branch what the store has of it.
 
 A head is found by walking back along the chain of a later request, in memory or in the store. Which request
 continued a head first is known to each process for itself: two that go on from one head through different
 processes may both keep its conversation's id, which is a label. What is stored is found by chains alone.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,6 +20,8 @@ from gateway.store.keys import make_tag
 # No generation of memory.
 _UNSURE: Final = -1
 _HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_250
+# With two heads that are mostly held at their links, too.
+_BRANCH_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_500
 # The name of a batch of marks, or of a recall: 64 hexadecimal digits.
 _KEY_WEIGHT_BYTES: Final = 130
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
@@ -38,11 +39,29 @@ class _LinkHeads(msgspec.Struct, frozen=True):
 
 
 class _Written(NamedTuple):
-    """The newest head of a branch that the store has, or will have in a moment, and since when."""
+    """A head that the store has, or will have in a moment, and since when."""
 
     head: Head
     since_seconds: float
     generation: int
+
+
+class BranchRecord:
+    """What is known of a branch under its id, which is a label: others may have it, too."""
+
+    __slots__ = ("durable", "end_key", "newest", "saved_end", "whose", "written")
+
+    def __init__(self, whose: Whose) -> None:
+        self.whose = whose
+        # Of its newest answered request.
+        self.newest: Head | None = None
+        self.written: _Written | None = None
+        # The newest head that no sudden end can lose, and the generation in which it was written.
+        self.durable: tuple[Head, int] | None = None
+        # See `state.histories`: the key of its end in memory; the one in the store, with its length and the
+        # generation in which it was written.
+        self.end_key = ""
+        self.saved_end: tuple[str, int, int] | None = None
 
 
 class Heads:
@@ -56,23 +75,36 @@ class Heads:
         self._held: Lru[bytes, _LinkHeads] = memory.shelf(
             lambda held: map(_name_owner, held.heads), storage.max_bytes
         )
-        self._written: Lru[tuple[str, str], _Written] = memory.shelf(
-            lambda written: (_name_owner(written.head),), storage.max_bytes
-        )
-        # By branch, the newest head that no sudden end can lose, and the generation in which it was written.
-        self._durable: Lru[str, tuple[Head, int]] = memory.shelf(
-            lambda durable: (_name_owner(durable[0]),), storage.max_bytes
+        self._branches: Lru[str, BranchRecord] = memory.shelf(
+            lambda branch: (branch.whose,), storage.max_bytes
         )
 
     def find(self, conversation: Conversation, scope: str) -> Head | None:
         """The head in memory nearest to the end of the chain. Of several at one place it is the one of this
         scope, else the newest.
         """
+        held = None
         for key in reversed(conversation.known_chain):
             held = self._held.get(key)
             if held is not None:
-                return _choose(held.heads, scope)
-        return None
+                break
+        for head in held.heads if held is not None else ():
+            if head.scope == scope:
+                return head
+        return held.heads[0] if held is not None else None
+
+    def find_branch(self, head: Head) -> BranchRecord:
+        """That of the head's id, as the most recently used one."""
+        branch = self._branches.get(head.conversation)
+        if branch is None:
+            branch = BranchRecord(_name_owner(head))
+            self._branches.put(head.conversation, branch, _BRANCH_WEIGHT_BYTES)
+        return branch
+
+    def find_latest(self, conversation_id: str) -> Head | None:
+        """That of the newest answered request of a conversation, in memory alone."""
+        branch = self._branches.peek(conversation_id)
+        return branch.newest if branch is not None else None
 
     def is_current(self, head: Head) -> bool:
         """Whether nothing can have been missed since this head was recorded here."""
@@ -96,7 +128,7 @@ class Heads:
         held = self._held.peek(bytes.fromhex(stored.key))
         known = [head for head in held.heads if head.scope == stored.scope] if held is not None else []
         if not known or not known[0].prompt_tokens or _name(known[0]) != _name(stored):
-            self.hold(stored)
+            self._put_at_link(stored, self._memory.generation)
         self._note_durable(stored)
 
     def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
@@ -113,25 +145,21 @@ class Heads:
         """Whether it says more than the head of its branch in the store, or that one is a day old: it would
         expire.
         """
-        written = self._written.get((head.conversation, head.scope))
-        if written is None or self._storage.is_old(written.since_seconds):
+        written = self.find_branch(head).written
+        if written is None or written.head.scope != head.scope:
             return True
-        if written.generation != self._memory.generation:
+        if written.generation != self._memory.generation or self._storage.is_old(written.since_seconds):
             return True
         return is_worth_saving(head, written.head, threshold_tokens)
 
-    def hold_unsure(self, head: Head) -> None:
-        """In memory alone. The store did not say what it knows, so the next request asks again."""
-        self._hold(head, _UNSURE)
+    def hold(self, head: Head, *, is_unsure: bool = False) -> None:
+        """In memory alone. is_unsure: the store did not say what it knows, so the next request asks again."""
+        if head.length:
+            # Every conversation begins with the empty chain: that would be a head of all of them.
+            self._put_at_link(head, _UNSURE if is_unsure else self._memory.generation)
+            self.find_branch(head).newest = head
 
-    def hold(self, head: Head) -> None:
-        """In memory alone."""
-        self._hold(head, self._memory.generation)
-
-    def _hold(self, head: Head, generation: int) -> None:
-        if not head.length:
-            # Every conversation begins with the empty chain: this would be a head of all of them.
-            return
+    def _put_at_link(self, head: Head, generation: int) -> None:
         key, others = bytes.fromhex(head.key), []
         held = self._held.get(key)
         for other in held.heads if held is not None else ():
@@ -147,19 +175,19 @@ class Heads:
         for a while.
         """
         self.hold(head)
-        if head.length and self._storage.store.is_shared and not self._is_newest_durable(head):
-            seconds = min(_STEP_SECONDS, self._storage.keep_seconds)
-            self._put(head, seconds)
+        if head.length and self._storage.store.is_shared:
+            durable = self.find_branch(head).durable
+            if durable is None or durable[0].key != head.key:
+                self._put(head, min(_STEP_SECONDS, self._storage.keep_seconds))
 
     def save(self, head: Head) -> None:
         """In memory at once, in the store a moment later."""
-        if not head.length:
-            return
-        self.hold(head)
-        branch = head.conversation, head.scope
-        written = _Written(head, self._storage.clock(), self._memory.generation)
-        self._written.put(branch, written, _weigh(head))
-        self._put(head)
+        if head.length:
+            self._put_at_link(head, self._memory.generation)
+            branch = self.find_branch(head)
+            branch.newest = head
+            branch.written = _Written(head, self._storage.clock(), self._memory.generation)
+            self._put(head)
 
     def _put(self, head: Head, keep_seconds: float | None = None) -> None:
         self._records.put(head.owner, head.key, head, group=head.conversation, keep_seconds=keep_seconds)
@@ -172,10 +200,10 @@ class Heads:
         recalls: tuple[str, ...] = (),
     ) -> bool:
         """Whether a head of this branch names these in the store, where no sudden end can lose it."""
-        known = self._durable.get(conversation_id)
-        if known is None or known[1] != self._memory.generation:
+        branch = self._branches.get(conversation_id)
+        if branch is None or branch.durable is None or branch.durable[1] != self._memory.generation:
             return False
-        return _name(known[0]) == (pivot, batches, recalls)
+        return _name(branch.durable[0]) == (pivot, batches, recalls)
 
     async def save_durably(self, head: Head) -> None:
         """In the store when this returns, and not in memory. Raises StoreError."""
@@ -185,11 +213,7 @@ class Heads:
         self._note_durable(head)
 
     def _note_durable(self, head: Head) -> None:
-        self._durable.put(head.conversation, (head, self._memory.generation), _weigh(head))
-
-    def _is_newest_durable(self, head: Head) -> bool:
-        known = self._durable.peek(head.conversation)
-        return known is not None and known[0].key == head.key
+        self.find_branch(head).durable = head, self._memory.generation
 
     def save_held(self, key: str) -> None:
         """Saves what memory has at this chain."""
@@ -199,7 +223,7 @@ class Heads:
 
     async def find_newest(self, tag: str, conversation_id: str) -> Head | None:
         """The newest one of a conversation that the store has. Raises Unknown."""
-        heads = [each.record for each in await self._records.list_tagged(tag, conversation_id)]
+        heads = [each.record for each in await self._records.list(tag, conversation_id)]
         return max(heads, key=_tell_age, default=None)
 
 
@@ -219,13 +243,6 @@ def _weigh(head: Head) -> int:
 def _name(head: Head) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
     """What it was sent with."""
     return head.pivot, head.batches, head.recalls
-
-
-def _choose(heads: Sequence[Head], scope: str) -> Head:
-    for head in heads:
-        if head.scope == scope:
-            return head
-    return heads[0]
 
 
 def claim_continuation(head: Head, key: str) -> str:

@@ -49,41 +49,27 @@ class FailedCompaction:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class StateRecords:
     """All kinds on one store. The group of each record is its conversation; none if several share it."""
 
-    heads: Records[Head]
-    pivots: Records[Pivot]
-    batches: Records[Batch]
-    recalls: Records[Recall]
-    markers: Records[Marker]
-    commands: Records[Compacted]
-    failures: Records[FailedCompaction]
-    histories: Records[HistoryEnd]
-    learned: Records[Learned]
-    calibrations: Records[Calibration]
-    # The upstream gave the name, of which this is a hash, to this tenant.
-    owned: Records[bool]
+    def __init__(self, store: Store, keep_seconds: float) -> None:
+        """keep_seconds: `retention.days`."""
 
+        def make(
+            name: str, record: type[K], seconds: float = keep_seconds, linger: float = 0.0
+        ) -> Records[K]:
+            return Records(store, Kind(name=name, type=record, keep_seconds=seconds, linger=linger))
 
-def make_state_records(store: Store, keep_seconds: float) -> StateRecords:
-    """keep_seconds: `retention.days`."""
-
-    def make(name: str, record: type[K], seconds: float = keep_seconds, linger: float = 0.0) -> Records[K]:
-        return Records(store, Kind(name=name, type=record, keep_seconds=seconds, linger=linger))
-
-    linger = _LINGER_SHARED_SECONDS if store.is_shared else _LINGER_ALONE_SECONDS
-    return StateRecords(
-        heads=make("head", Head, linger=linger),
-        pivots=make("pivot", Pivot),
-        batches=make("batch", Batch),
-        recalls=make("recall", Recall),
-        markers=make("marker", Marker),
-        commands=make("command", Compacted),
-        failures=make("failure", FailedCompaction, _FAILURE_SECONDS),
-        histories=make("history", HistoryEnd),
-        learned=make(LEARNED, Learned),
-        calibrations=make("calibration", Calibration),
-        owned=make("owned", bool),
-    )
+        linger = _LINGER_SHARED_SECONDS if store.is_shared else _LINGER_ALONE_SECONDS
+        self.heads = make("head", Head, linger=linger)
+        self.pivots = make("pivot", Pivot)
+        self.batches = make("batch", Batch)
+        self.recalls = make("recall", Recall)
+        self.markers = make("marker", Marker)
+        self.commands = make("command", Compacted)
+        self.failures = make("failure", FailedCompaction, _FAILURE_SECONDS)
+        self.histories = make("history", HistoryEnd)
+        self.learned = make(LEARNED, Learned)
+        self.calibrations = make("calibration", Calibration)
+        # The upstream gave the name, of which this is a hash, to this tenant.
+        self.owned = make("owned", bool)

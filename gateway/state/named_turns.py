@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.bounds.background import WorkQueue
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.memory import Memory, Whose
 from gateway.state.owned_names import make_name_key
 from gateway.state.records import Kind, Records
 from gateway.store.blobs import Blobs
@@ -59,6 +60,8 @@ class NamedTurn(NamedTuple):
 class _NamedJob(NamedTuple):
     owner: str
     conversation: str
+    # The newest deletion before it was queued.
+    purges: int
     kind: _Kind
     key: str
     value: bytes
@@ -69,8 +72,9 @@ class _NamedJob(NamedTuple):
 
 
 class _SavedAt(NamedTuple):
-    tag: str
+    whose: Whose
     since_seconds: float
+    generation: int
 
 
 _encode: Final = msgspec.msgpack.encode
@@ -78,24 +82,26 @@ _decoder: Final = msgspec.msgpack.Decoder(NamedTurn)
 
 
 class NamedTurns:
-    """Only the tenant and the upstream of a name find it again. It is a listener of the store."""
+    """Only the tenant and the upstream of a name find it again."""
 
     def __init__(
-        self, store: Store, blobs: Blobs, keep_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        memory: Memory,
+        blobs: Blobs,
+        keep_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._places = Records(store, Kind(name="named", type=str, keep_seconds=keep_seconds))
+        self._memory = memory
         self._blobs = blobs
         self._clock = clock
         self._queue = WorkQueue(self._write, _WAITING_BYTES)
         # When a turn was last written, by its name in the store. Kept here, because a turn may leave memory
         # after each request.
-        self._saved: Lru[str, _SavedAt] = Lru(_SAVED_BYTES)
+        self._saved: Lru[str, _SavedAt] = memory.shelf(lambda saved: (saved.whose,), _SAVED_BYTES)
         # What is queued or being written, by the tag of its owner and its name: found meanwhile.
         self._unwritten: dict[tuple[str, str], _NamedJob] = {}
-        # The tag of the owner and the conversation whose job runs, and whether it was deleted meanwhile.
-        self._current = ("", "")
-        self._is_forgotten = False
-        store.subscribe(self)
 
     @property
     def waiting_bytes(self) -> int:
@@ -130,7 +136,7 @@ class NamedTurns:
             self._put("turn", key, owner, turn.conversation, _encode(turn))
         else:
             # It never will be.
-            self._note_saved(owner, f"turn.{key}")
+            self._note_saved(owner, turn.conversation, f"turn.{key}")
 
     def save_item(self, owner: str, upstream: str, name: str, conversation: str, item: bytes) -> None:
         if len(item) <= _MAX_BYTES:
@@ -142,30 +148,17 @@ class NamedTurns:
         if (make_tag(owner), stored) in self._unwritten:
             return False
         saved = self._saved.get(stored)
-        return saved is None or self._clock() - saved.since_seconds > _AGAIN_SECONDS
+        if saved is None or saved.generation != self._memory.generation:
+            return True
+        return self._clock() - saved.since_seconds > _AGAIN_SECONDS
 
-    def on_news(self, tag: str, text: str) -> None:
-        return
-
-    def on_purged(self, tag: str, group: str | None, number: int) -> None:
-        """What is queued of it is not written."""
-        self._saved.drop_where(lambda saved: saved.tag == tag)
-        self._queue.drop_where(lambda job: _is_of(tag, group, make_tag(job.owner), job.conversation))
-        for place, job in list(self._unwritten.items()):
-            if _is_of(tag, group, place[0], job.conversation):
-                del self._unwritten[place]
-        self._is_forgotten = self._is_forgotten or _is_of(tag, group, *self._current)
-
-    def on_gap(self) -> None:
-        """The store may have lost them."""
-        self._saved.clear()
-
-    def _note_saved(self, owner: str, name: str) -> None:
-        saved = _SavedAt(make_tag(owner), self._clock())
+    def _note_saved(self, owner: str, conversation: str, name: str) -> None:
+        whose = Whose(make_tag(owner), conversation)
+        saved = _SavedAt(whose, self._clock(), self._memory.generation)
         self._saved.put(name, saved, ENTRY_WEIGHT_BYTES + weigh_texts(name))
 
     def _put(self, kind: _Kind, key: str, owner: str, conversation: str, value: bytes) -> None:
-        job = _NamedJob(owner, conversation, kind, key, value)
+        job = _NamedJob(owner, conversation, self._memory.purges, kind, key, value)
         if self._queue.put(job, len(value)):
             self._unwritten[make_tag(owner), job.name] = job
 
@@ -175,7 +168,8 @@ class NamedTurns:
             make_tag(owner),
             {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names},
         )
-        found = {key: self._unwritten[tag, key].value for key in keys if (tag, key) in self._unwritten}
+        waiting = {key: job for key in keys if (job := self._unwritten.get((tag, key))) is not None}
+        found = {key: job.value for key, job in waiting.items() if not self._is_deleted(job)}
         asked = [key for key in keys if key not in found]
         with suppress(StoreError):
             places = await self._places.get_each(owner, asked, wait=LATEST) if asked else {}
@@ -186,22 +180,22 @@ class NamedTurns:
 
     async def _write(self, job: _NamedJob) -> None:
         tag, name = make_tag(job.owner), job.name
-        self._current, self._is_forgotten = (tag, job.conversation), False
         try:
+            if self._is_deleted(job):
+                return
             await self._blobs.put(tag, job.conversation, {name: job.value})
-            if self._is_forgotten:
+            if self._is_deleted(job):
                 await self._blobs.delete(tag, [job.conversation])
             else:
                 self._places.put(job.owner, name, job.conversation, group=job.conversation)
-                self._note_saved(job.owner, name)
+                self._note_saved(job.owner, job.conversation, name)
         except StoreError:
             # The store has logged it. It is in memory, and may be written again when it is used.
             return
         finally:
-            self._current = ("", "")
             if self._unwritten.get((tag, name)) is job:
                 del self._unwritten[tag, name]
 
-
-def _is_of(tag: str, group: str | None, job_tag: str, conversation: str) -> bool:
-    return job_tag == tag and group in (None, conversation)
+    def _is_deleted(self, job: _NamedJob) -> bool:
+        """Whether its conversation was, since it was queued."""
+        return self._memory.was_purged(job.purges, make_tag(job.owner), job.conversation)

@@ -150,17 +150,9 @@ class Records(Generic[K]):
         value = await self._store.take(self._key(owner, name), wait=wait)
         return self._decode(value) if value is not None else None
 
-    async def list_tagged(
-        self, tag: str | None, group: str | None = None, *, wait: float = LATEST
-    ) -> list[TaggedRecord[K]]:
-        """The same for who only knows the tag of the owner."""
-        return [*self.parse_listed(await self._store.list(self.kind.name, tag, group, wait=wait))]
-
-    async def list(
-        self, owner: str | None = None, group: str | None = None, *, wait: float = LATEST
-    ) -> list[TaggedRecord[K]]:
-        """All of an owner, or of one conversation of it; of all owners if None. Raises Unknown."""
-        return await self.list_tagged(make_tag(owner) if owner is not None else None, group, wait=wait)
+    async def list(self, tag: str, group: str) -> list[TaggedRecord[K]]:
+        """All of one conversation of an owner. Raises Unknown."""
+        return [*self.parse_listed(await self._store.list(self.kind.name, tag, group, wait=LATEST))]
 
     def _key(self, owner: str, name: str) -> Key:
         return Key(make_tag(owner), self.kind.name, name)

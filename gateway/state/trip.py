@@ -5,7 +5,7 @@ All go in one round trip, so that a request waits once for everything that it ca
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.state.memory import Memory
 from gateway.state.records import K, Records
@@ -15,13 +15,6 @@ from gateway.store.keys import make_tag
 # So many names of a group are asked for at a time, in a few milliseconds. A conversation of 100,000 messages
 # has as many, and looking all of them up at once would keep other conversations from the store for seconds.
 _LOOKUP_NAMES: Final = 500
-
-
-class Finding(Generic[K]):
-    """What was found for one group; None until the trip has ended, and if there is nothing."""
-
-    def __init__(self) -> None:
-        self.record: K | None = None
 
 
 class _LookupGroup(NamedTuple):
@@ -39,42 +32,24 @@ class Trip:
         self._owner = owner
         self._wait = wait
         self._groups: list[_LookupGroup] = []
-        self._undo: list[Callable[[], None]] = []
+        self._done: list[Callable[[], None]] = []
 
-    def ask(
-        self,
-        records: Records[K],
-        names: Iterable[str],
-        take: Callable[[str, K | None], object] = lambda name, record: None,
-    ) -> Finding[K]:
+    def ask(self, records: Records[K], names: Iterable[str], take: Callable[[str, K | None], object]) -> None:
         """Adds a group. take: is called with what was found, and its name, or with nothing."""
-        answer = Finding[K]()
 
         def note(found: Found | None) -> None:
-            stored = records.parse(found)
-            name, answer.record = stored if stored is not None else ("", None)
-            take(name, answer.record)
+            take(*(records.parse(found) or ("", None)))
 
         self._groups.append(_LookupGroup(records, iter(names), note))
-        return answer
 
-    def on_unknown(self, undo: Callable[[], None]) -> None:
-        """To be called if the trip does not come to its end, for whatever reason."""
-        self._undo.append(undo)
+    def on_done(self, done: Callable[[], None]) -> None:
+        """To be called only if the trip comes to its end."""
+        self._done.append(done)
 
     async def run(self) -> None:
         """Asks nothing for groups without a name. A group of many names, of which the first do not exist,
         takes more than one round trip. Raises Unknown, also if something of the owner is deleted meanwhile.
         """
-        is_done = False
-        try:
-            await self._run()
-            is_done = True
-        finally:
-            for undo in self._undo if not is_done else ():
-                undo()
-
-    async def _run(self) -> None:
         tag, groups, purges = make_tag(self._owner), self._groups, self._memory.purges
         while groups:
             asked = [list(islice(group.names, _LOOKUP_NAMES)) for group in groups]
@@ -91,3 +66,5 @@ class Trip:
                 else:
                     group.note(stored)
             groups = left
+        for done in self._done:
+            done()

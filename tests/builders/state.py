@@ -4,11 +4,11 @@ from typing import Any
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
-from gateway.state import State, make_storage
-from gateway.state import make_state as make_state_of
+from gateway.core.history.pivot import Pivot
+from gateway.state import State
 from gateway.state.cached import Storage
 from gateway.state.single import LeaseTimes
-from gateway.store.interface import Store
+from gateway.store.interface import Lease, Store
 from tests.toy.shared_store import SharedStore, ToyServer
 
 
@@ -22,11 +22,11 @@ async def make_store(*, clock: Any = None) -> SharedStore:
 def make_state(
     store: Store, times: LeaseTimes | None = None, *, keep_seconds: float = 60, max_bytes: int = 1 << 20
 ) -> State:
-    return make_state_of(make_some_storage(store, keep_seconds=keep_seconds, max_bytes=max_bytes), times)
+    return State(make_some_storage(store, keep_seconds=keep_seconds, max_bytes=max_bytes), times)
 
 
 def make_some_storage(store: Store, *, keep_seconds: float = 60, max_bytes: int = 1 << 20) -> Storage:
-    return make_storage(store, keep_seconds, max_bytes)
+    return Storage(store, keep_seconds, max_bytes)
 
 
 async def connect(server: ToyServer) -> tuple[SharedStore, State]:
@@ -34,6 +34,14 @@ async def connect(server: ToyServer) -> tuple[SharedStore, State]:
     store = server.connect()
     await store.open()
     return store, make_state(store)
+
+
+async def save_pivot(state: State, pivot: Pivot) -> None:
+    """Durably, also in the place of another one, as a compaction does."""
+    lease = await state.single.claim(pivot.owner, pivot.key)
+    assert isinstance(lease, Lease)
+    async with state.single.holding(lease):
+        assert await state.pivots.save_leased(lease, pivot) is pivot
 
 
 async def load_head(state: State, conversation: Conversation, owner: str = "t") -> Head | None:

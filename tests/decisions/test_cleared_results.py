@@ -179,9 +179,10 @@ async def resume(state: State, sent: Received, source: HistorySource) -> Receive
     """From the store."""
     trip = state.begin_trip(sent.owner)
     keys = trimmed_histories.list_end_keys(state, sent, source)
-    end = state.histories.ask(trip, sent.owner, keys)
+    ends: list[HistoryEnd] = []
+    state.histories.ask(trip, keys, ends.append)
     await trip.run()
-    return trimmed_histories.resume(state, sent, source, "", end.record) if end.record is not None else None
+    return trimmed_histories.resume(state, sent, source, "", ends[0]) if ends else None
 
 
 @pytest.mark.parametrize("sent", [say(9)[-20:], clear(say(9), 2)], ids=["trimmed", "cleared"])
@@ -191,10 +192,11 @@ async def test_what_was_recorded_before_a_restart_is_loaded(sent: list[JSON]) ->
     received = read(render(sent))
     source = turn.source
     before = make_state(store)
-    key = trimmed_histories.record(before, turn)
+    head = make_head(turn.received.conversation)
+    key = trimmed_histories.record(before, turn, head)
     assert key is not None
     assert await resume(make_state(store), received, source) is None
-    await before.histories.save(key, make_head(turn.received.conversation))
+    await before.histories.save(key, head)
     later = make_state(store)
     assert trimmed_histories.find(later, received, source, "") is None
     found = await resume(later, received, source)
@@ -209,10 +211,10 @@ async def test_no_history_is_taken_if_the_cleared_result_may_be_of_either_of_two
     first, other = say(8), [*say(8)]
     other[2] = {**other[2], "content": "Something else."}
     turns = [make_turn(read(render(messages))) for messages in (first, other)]
-    trimmed_histories.record(state, turns[0])
+    trimmed_histories.record(state, turns[0], make_head(turns[0].received.conversation))
     sent = read(render(clear(say(9), 2)))
     assert trimmed_histories.find(state, sent, turns[0].source, "") is not None
-    trimmed_histories.record(state, turns[1])
+    trimmed_histories.record(state, turns[1], make_head(turns[1].received.conversation))
     assert trimmed_histories.find(state, sent, turns[0].source, "") is None
 
 

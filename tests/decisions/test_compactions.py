@@ -38,7 +38,7 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.quotas import make_limited_tenant
-from tests.builders.state import load_head, look_for_marker, make_store
+from tests.builders.state import load_head, look_for_marker, make_store, save_pivot
 from tests.decisions.builders import JSON, make_batch, make_pivot
 from tests.decisions.parts import head_of
 
@@ -144,7 +144,7 @@ async def test_a_summary_that_waits_for_its_threshold_is_used_once_it_is_due() -
     store, longer, roomy = await make_store(), receive(15), Limits(context=128_000)
     async with compaction_parts(store=store) as parts:
         ready = make_pivot(_RECEIVED.conversation, 15)
-        await parts.state.pivots.save(ready)
+        await save_pivot(parts.state, ready)
         await observe(parts, due_turn(limits=roomy), _BELOW)
         assert parts.model.requests == []
     async with compaction_parts(store=store) as parts:

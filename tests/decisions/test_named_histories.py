@@ -43,7 +43,7 @@ def make_memory(
     """store None: nothing is found again that has left the memory."""
     store = store if store is not None else ToyServer(is_shared=False).connect()
     blobs = make_blobs(store, None, "named", max_bytes=1 << 20, keep_seconds=60)
-    named = NamedTurns(store, blobs, 60)
+    named = NamedTurns(store, Memory(), blobs, 60)
     _made.append(named)
     return StoredResponses(Branches(Memory(), 1 << 20, 8), named, Lanes(), max_bytes, max_body_bytes)
 

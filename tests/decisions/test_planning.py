@@ -22,6 +22,7 @@ from gateway.limits.book import ServedModel
 from gateway.reporting.events import Overflowed
 from gateway.wire.registry import RESPONSES
 from tests.builders.chat import make_plan
+from tests.builders.state import save_pivot
 from tests.decisions.builders import JSON, WINDOW_16K, make_batch, make_pivot, render, talk
 from tests.decisions.parts import SUMMARIZING, Parts, head_of, planning_parts, receive, receive_body, turn_of
 
@@ -98,7 +99,7 @@ async def test_upstreams_usage_bounds_what_came_before_it(parts: Parts) -> None:
 async def test_a_pivot_that_is_due_is_looked_for(parts: Parts) -> None:
     early, due = make_pivot(_SHORT.conversation, 3), BranchLedger(is_due=True)
     assert await is_planned(parts, answered(_SHORT, 900, ledger=due))
-    await parts.state.pivots.save(early)
+    await save_pivot(parts.state, early)
     assert not await is_planned(parts, answered(_SHORT, 900, ledger=due))
     assert await is_planned(parts, answered(_SHORT, 900))
     # Without a window nothing would be decided.
@@ -128,7 +129,7 @@ async def test_the_pivot_and_the_batches_of_the_nearest_head_stay_active(parts: 
     pivot = make_pivot(_SHORT.conversation, 3, saved_tokens=700)
     batch = make_batch(_SHORT.conversation, [Mark(4)], saved_tokens=50)
     turn = answered(_SHORT, 900, pivot=pivot.key, batches=(batch.key,))
-    await parts.state.pivots.save(pivot)
+    await save_pivot(parts.state, pivot)
     parts.state.pivots.save_batch(batch)
     plan = await parts.planner.plan_unmeasured(turn)
     assert plan is not None and (plan.pivot, plan.batches) == (pivot, (batch,))
@@ -144,10 +145,10 @@ async def test_a_request_is_measured_if_something_of_its_head_is_gone(parts: Par
 
 async def test_the_usage_before_an_edit_of_the_summary_does_not_count(parts: Parts) -> None:
     pivot = make_pivot(_SHORT.conversation, 3)
-    await parts.state.pivots.save(pivot)
+    await save_pivot(parts.state, pivot)
     turn = answered(_SHORT, 900, pivot=pivot.key)
     assert await is_planned(parts, turn)
-    await parts.state.pivots.save(replace(pivot, version=2, summary="word " * 500, tokens=600))
+    await save_pivot(parts.state, replace(pivot, version=2, summary="word " * 500, tokens=600))
     assert not await is_planned(parts, turn)
     situation = await parts.gather(turn)
     assert situation.known.head is None

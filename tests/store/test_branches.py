@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.ends import HistorySource, find_end_key
+from gateway.core.history.ends import HistoryEnd, HistorySource, find_end_key
 from gateway.core.limits.model_limits import Learned, Limits
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.state import State
@@ -115,7 +115,7 @@ async def test_of_several_processes_one_takes_a_marker() -> None:
     one.save_marker(make_marker(_KEY))
     await look_for_marker(there, _TALK)
     assert [await tasks.take("t", _KEY) for tasks in (other, one)] == [make_marker(_KEY), None]
-    assert _KEY not in other.waiting
+    assert other.pop_waiting("t", _TALK) is None
 
 
 async def test_a_marker_waits_for_a_request_that_is_later_by_some_turns() -> None:
@@ -126,8 +126,8 @@ async def test_a_marker_waits_for_a_request_that_is_later_by_some_turns() -> Non
     for marker, each in ((newer, talks[1]), (older, talks[0]), (foreign, talks[2])):
         tasks.save_marker(marker)
         await look_for_marker(state, each)
-    assert [tasks.pop_waiting(talk(4)) for _ in range(3)] == [newer, older, None]
-    assert tasks.pop_waiting(talk(5)) == foreign
+    assert [tasks.pop_waiting("t", talk(4)) for _ in range(3)] == [newer, older, None]
+    assert tasks.pop_waiting("t", talk(5)) == foreign
 
 
 # Ends of histories
@@ -142,47 +142,48 @@ def key_of(conversation: Conversation) -> str:
     return key
 
 
-async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -> None:
-    histories = make_state(await make_store()).histories
+def record(state: State, branch: str, conversation: Conversation) -> None:
+    state.histories.record(make_head(conversation, conversation=branch), key_of(conversation), conversation)
+
+
+async def test_two_histories_with_one_key_cannot_be_told_apart_also_after_one_went_on() -> None:
+    state = make_state(await make_store())
     first = converse(say(5))
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     assert key_of(first) == key_of(other)
-    histories.record("t", "one", key_of(first), first)
-    histories.record("t", "same", key_of(first), first)
-    found = histories.find(key_of(first))
-    assert found is not None and not found.is_crowded
-    histories.record("t", "other", key_of(other), other)
-    found = histories.find(key_of(first))
-    assert found is not None and found.is_crowded
-    later = converse([{"role": "user", "content": "Another task"}, *say(6)[1:]])
-    histories.record("t", "other", key_of(later), later)
-    found = histories.find(key_of(first))
-    assert found is not None and found.is_crowded
+    record(state, "one", first)
+    record(state, "same", first)
+    assert state.histories.find("t", key_of(first)) is not None
+    record(state, "other", other)
+    assert state.histories.find("t", key_of(first)) is None
+    record(state, "other", converse([{"role": "user", "content": "Another task"}, *say(6)[1:]]))
+    record(state, "one", first)
+    assert state.histories.find("t", key_of(first)) is None and state.histories.has_seen(key_of(first))
 
 
-async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> None:
+async def test_a_history_that_comes_later_to_where_another_was_is_not_taken_for_it() -> None:
     """The first one may come back there, in memory and from the store."""
     store = await make_store()
     state, first = make_state(store), converse(say(5))
-    histories = state.histories
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     key = key_of(first)
-    histories.record("t", "one", key, first)
-    await histories.save(key, make_head(first))
-    histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
-    trip = state.begin_trip("t")
-    asked = histories.ask(trip, "t", [key])
-    await trip.run()
-    assert asked.record is not None and not histories.check(asked.record).is_crowded
-    histories.record("t", "other", key, other)
-    found = histories.find(key)
-    assert found is not None and found.is_crowded and histories.check(asked.record).is_crowded
+    record(state, "one", first)
+    await state.histories.save(key, make_head(first, conversation="one"))
+    record(state, "one", converse(say(6)))
+    (stored,) = await load_end(state, key)
+    assert not state.histories.is_contradicted(stored)
+    record(state, "other", other)
+    assert state.histories.find("t", key) is None and state.histories.is_contradicted(stored)
     # After a restart nothing would be left of the other one.
-    later = make_state(store)
-    trip = later.begin_trip("t")
-    asked = later.histories.ask(trip, "t", [key])
+    assert await load_end(make_state(store), key) == []
+
+
+async def load_end(state: State, key: str) -> list[HistoryEnd]:
+    found: list[HistoryEnd] = []
+    trip = state.begin_trip("t")
+    state.histories.ask(trip, [key], found.append)
     await trip.run()
-    assert asked.record is None
+    return found
 
 
 # Names
@@ -263,4 +264,4 @@ async def test_a_recall_of_an_earlier_version_is_read_or_absent(kind: str, is_re
     written = msgspec.to_builtins(recall) | {"kind": kind, "rounds": rounds, "reply": shown}
     key = Key(make_tag("t"), "recall", recall.key)
     store.put(key, msgspec.msgpack.encode(written), 60)
-    assert await make_state(store).recalls.load("t", [recall.key]) == [recall] * is_read
+    assert await make_state(store).pivots.load_recalls("t", [recall.key]) == [recall] * is_read

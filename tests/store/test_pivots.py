@@ -16,13 +16,13 @@ from gateway.core.history.head import Head
 from gateway.core.history.lists import NAMES_HEADING
 from gateway.core.history.pivot import Mark, Pivot, edit_pivot
 from gateway.state import State
-from gateway.state.chain_places import ChainPlace
+from gateway.state.news import ChainPlace
 from gateway.state.summary_edits import SummaryEdits
 from gateway.store.interface import Key, Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
 from gateway.store.sqlite import SqliteStore
 from tests.builders.chat import read
-from tests.builders.state import load_head, make_state, make_store
+from tests.builders.state import load_head, make_state, make_store, save_pivot
 from tests.decisions.builders import JSON, conversations, make_batch, make_head, make_pivot, render
 from tests.store.talk import TURN, talk
 from tests.toy.running import wait_until
@@ -45,7 +45,7 @@ async def test_a_pivot_and_a_head_are_found_by_histories_that_begin_with_what_th
     places = [place for place in range(1, len(made.messages) + 1) if is_boundary(made, place)]
     leading, covers = len(made.leading), data.draw(st.sampled_from(places))
     store = await make_store()
-    await make_state(store).pivots.save(make_pivot(made, covers))
+    await save_pivot(make_state(store), make_pivot(made, covers))
     await make_state(store).heads.save_durably(make_head(made, length=covers))
     sent = list(messages)
     at = data.draw(st.one_of(st.none(), st.integers(leading, len(messages) - 1)))
@@ -56,7 +56,7 @@ async def test_a_pivot_and_a_head_are_found_by_histories_that_begin_with_what_th
     for owner in ("t", "u"):
         asked, state = read(render(sent), owner).conversation, make_state(store)
         trip = state.begin_trip(owner)
-        state.pivots.ask_newest(trip, asked, is_known=False)
+        state.pivots.ask_newest(trip, asked)
         await trip.run()
         found = state.pivots.list_on_chain(asked)
         # Requests and cuts end between turns, so that only these places are asked for.
@@ -70,14 +70,14 @@ async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
     await store.close()
     pivots = make_state(store).pivots
     with pytest.raises(StoreError):
-        await pivots.save(make_pivot(talk(2), 3))
+        await pivots.save_new(make_pivot(talk(2), 3))
     assert pivots.list_on_chain(talk(4)) == []
 
 
 async def look(state: State, owner: str, head: Head | None = None) -> list[Pivot]:
     """What is known of a conversation of five turns after looking in the store."""
     trip = state.begin_trip(owner)
-    state.pivots.ask_newest(trip, talk(5), is_known=head is not None)
+    state.pivots.ask_newest(trip, talk(5))
     state.pivots.ask_named(trip, owner, head)
     await trip.run()
     return state.pivots.list_on_chain(talk(5))
@@ -85,10 +85,10 @@ async def look(state: State, owner: str, head: Head | None = None) -> list[Pivot
 
 async def test_after_a_restart_the_newest_pivot_and_the_one_that_a_head_names_are_found() -> None:
     store = await make_store()
-    before = make_state(store).pivots
+    state = make_state(store)
     named, between, newest = (make_pivot(talk(5), covers) for covers in (3, 5, 7))
     for pivot in (named, between, newest):
-        await before.save(pivot)
+        await save_pivot(state, pivot)
     after, head = make_state(store), make_head(talk(5), pivot=named.key)
     assert after.pivots.lacks(head)
     assert await look(after, "t", head) == [named, newest]
@@ -101,8 +101,8 @@ async def test_of_two_pivots_that_were_made_apart_the_one_that_was_stored_first_
     first, second = (make_pivot(talk(5), 3, summary=text) for text in ("One.", "Another."))
     one.hold(first)
     other.hold(second)
-    await one.secure(first, ())
-    await other.secure(second, ())
+    await one.secure([first])
+    await other.secure([second])
     assert one.find(first.key) == other.find(first.key) == first
 
 
@@ -110,11 +110,11 @@ async def test_what_another_process_has_put_in_its_place_is_not_written_over() -
     server = ToyServer()
     one, other = await connect(server), await connect(server)
     ours = make_pivot(talk(5), 3, summary="Ours.")
-    await one.pivots.save(ours)
+    await save_pivot(one, ours)
     theirs = replace(ours, summary="What a person asked for.", is_manual=True)
-    await other.pivots.save(theirs)
-    await wait_until(lambda: bool(one.news.find("t", talk(5))))
-    one.pivots.refresh(ours, ())
+    await save_pivot(other, theirs)
+    await wait_until(lambda: bool(find_news(one)))
+    one.pivots.refresh([ours])
     assert await other.pivots.load_newest("t", [ours.key]) == theirs
     assert await one.pivots.load("t", ours.key) == theirs
 
@@ -127,12 +127,12 @@ async def test_what_was_made_without_the_store_is_not_written_over_what_others_h
     ours, theirs = (make_pivot(talk(5), 3, summary=text) for text in ("Ours.", "Theirs."))
     store.cut()
     await one.pivots.save_new(ours)
-    await other.pivots.save(theirs)
+    await save_pivot(other, theirs)
     await store.mend()
-    assert not one.pivots.is_secure(ours, ())
-    one.pivots.refresh(ours, ())
-    await one.pivots.secure(ours, ())
-    assert one.pivots.find(ours.key) == theirs and one.pivots.is_secure(ours, ())
+    assert not one.pivots.is_secure([ours])
+    one.pivots.refresh([ours])
+    await one.pivots.secure([ours])
+    assert one.pivots.find(ours.key) == theirs and one.pivots.is_secure([ours])
     assert await other.pivots.load_newest("t", [ours.key]) == theirs
 
 
@@ -140,8 +140,8 @@ async def test_pivots_and_batches_of_another_owner_are_not_found() -> None:
     store = await make_store()
     conversation = talk(2)
     pivot, batch = make_pivot(conversation, 3, owner="u"), make_batch(conversation, [Mark(1)], owner="u")
-    await make_state(store).pivots.save(pivot)
-    await make_state(store).pivots.save_batch_durably(batch)
+    await save_pivot(make_state(store), pivot)
+    await make_state(store).pivots.secure([batch])
     state = make_state(store)
     assert await look(state, "t", make_head(conversation, pivot=pivot.key)) == []
     assert await state.pivots.load_batches("t", [batch.key]) is None
@@ -162,14 +162,15 @@ async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_
 async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
     now = [0.0]
     store = await make_store(clock=lambda: now[0])
-    pivots = make_state(store).pivots
+    state = make_state(store)
+    pivots = state.pivots
     used, unused = make_pivot(talk(4), 3), make_pivot(talk(4), 5)
     batch = make_batch(talk(4), [Mark(1)])
-    await pivots.save(used)
-    await pivots.save(unused)
+    await save_pivot(state, used)
+    await save_pivot(state, unused)
     pivots.save_batch(batch)
     now[0] = 50.0
-    make_state(store).pivots.refresh(used, [batch])
+    make_state(store).pivots.refresh([used, batch])
     now[0] = 70.0
     assert store.list_names("pivot") == [used.key]
     assert store.list_names("batch") == [batch.key]
@@ -192,9 +193,9 @@ async def test_a_digest_never_replaces_a_summary_of_another_process() -> None:
     one, other = await connect(server), await connect(server)
     summary = make_pivot(talk(2), 3)
     digest = replace(summary, is_digest=True, summary="A digest.")
-    await one.pivots.save(summary)
+    await save_pivot(one, summary)
     other.pivots.hold(digest)
-    await other.pivots.secure(digest, ())
+    await other.pivots.secure([digest])
     assert other.pivots.find(digest.key) == summary
     assert await one.pivots.load_newest("t", [summary.key]) == summary
 
@@ -216,7 +217,7 @@ async def test_a_summary_in_the_store_takes_the_place_of_a_digest_in_memory() ->
     server = ToyServer()
     one, other = await connect(server), await connect(server)
     summary = make_pivot(talk(2), 3)
-    await one.pivots.save(summary)
+    await save_pivot(one, summary)
     # Its news are old when this process makes a digest.
     await asyncio.sleep(0)
     other.pivots.hold(replace(summary, is_digest=True))
@@ -272,7 +273,7 @@ async def test_a_pivot_of_an_earlier_gateway_is_sent_in_the_bytes_it_was_sent_in
 async def test_it_is_in_the_store_or_it_is_refused() -> None:
     store = await make_store()
     state = make_state(store)
-    await state.pivots.save(_PIVOT)
+    await save_pivot(state, _PIVOT)
     await store.close()
     with pytest.raises(StoreError):
         await edit(state, _PIVOT, "By a person.")
@@ -284,15 +285,15 @@ async def test_what_is_deleted_meanwhile_makes_only_its_own_owner_ask_again(tag:
     server = ToyServer()
     one, other = await connect(server), await connect(server)
     made = make_pivot(talk(5), 3)
-    await one.pivots.save(made)
-    other.news.note_lost("t", ChainPlace(made.key, made.covers))
+    await save_pivot(one, made)
+    other.news.places.add("news", make_tag("t"), ChainPlace(made.key, made.covers))
     asked = asyncio.create_task(look_where_told(other))
     await asyncio.sleep(0)
     other.news.on_purged(tag, "d", 1)
     if tag == make_tag("t"):
         with pytest.raises(Unknown):
             await asked
-        assert other.news.find("t", talk(5))
+        assert find_news(other)
     else:
         assert await asked == [made]
 
@@ -301,7 +302,7 @@ async def test_what_a_cancelled_request_would_have_looked_up_is_looked_up_by_the
     server = ToyServer()
     one, other = await connect(server), await connect(server)
     made = make_pivot(talk(5), 3)
-    await one.pivots.save(made)
+    await save_pivot(one, made)
     asked = asyncio.create_task(look_where_told(other))
     await asyncio.sleep(0)
     asked.cancel()
@@ -310,30 +311,34 @@ async def test_what_a_cancelled_request_would_have_looked_up_is_looked_up_by_the
     assert await look_where_told(other) == [made]
 
 
+def find_news(state: State) -> list[ChainPlace]:
+    return state.news.places.find("news", make_tag("t"), talk(5))
+
+
 async def look_where_told(state: State) -> list[Pivot]:
     trip = state.begin_trip("t")
-    for place in state.news.find("t", talk(5)):
-        state.news.settle("t", place)
-        trip.on_unknown(partial(state.news.note_lost, "t", place))
+    news = find_news(state)
+    for place in news:
         state.pivots.ask_pivot(trip, "t", place.key)
+    trip.on_done(partial(state.news.places.settle, "news", make_tag("t"), news))
     await trip.run()
     return state.pivots.list_on_chain(talk(5))
 
 
-@pytest.mark.parametrize("way", ["save", "save_new", "secure"])
+@pytest.mark.parametrize("way", ["save_new", "secure"])
 async def test_what_is_deleted_while_it_is_written_is_nowhere_afterwards(way: str) -> None:
     async with running_sqlite() as store:
         state, made = make_state(store), make_pivot(talk(5), 3)
         if way == "secure":
             state.pivots.hold(made)
-            writing = asyncio.create_task(state.pivots.secure(made, ()))
+            writing: asyncio.Task[object] = asyncio.create_task(state.pivots.secure([made]))
         else:
-            writing = asyncio.create_task(getattr(state.pivots, way)(made))
+            writing = asyncio.create_task(state.pivots.save_new(made))
         await asyncio.sleep(0)
         await store.delete(make_tag("t"), made.conversation)
         with suppress(StoreError):
             await writing
-        assert state.pivots.find(made.key) is None and not state.pivots.is_secure(made, ())
+        assert state.pivots.find(made.key) is None and not state.pivots.is_secure([made])
         assert await make_state(store).pivots.load("t", made.key) is None
 
 

@@ -1,6 +1,6 @@
 """Every kind of record is loaded as it was stored, by its owner alone, or not at all if it does not fit."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.state.kinds import make_state_records
+from gateway.state.kinds import StateRecords
 from gateway.state.records import Records
 from gateway.store.interface import Key
 from gateway.store.keys import make_tag
@@ -46,8 +46,8 @@ def build(kind: Any) -> st.SearchStrategy[Any]:
 
 async def open_kinds() -> tuple[SharedStore, list[Records[Any]]]:
     store = await make_store()
-    records = make_state_records(store, 60)
-    return store, [getattr(records, field.name) for field in fields(records)]
+    records = StateRecords(store, 60)
+    return store, list(vars(records).values())
 
 
 NUMBERS = st.integers(0, 10)
@@ -63,10 +63,10 @@ async def test_a_record_is_loaded_as_it_was_stored_by_its_owner(number: int, dat
     _, kinds = await open_kinds()
     kind = kinds[number]
     record = data.draw(build(kind.kind.type))
-    kind.put("t", NAME, record)
+    kind.put("t", NAME, record, group="c")
     assert await kind.get("t", ["00", NAME]) == (NAME, record)
     assert await kind.get("u", [NAME]) is None
-    assert [each.record for each in await kind.list("t")] == [record]
+    assert [each.record for each in await kind.list(make_tag("t"), "c")] == [record]
     assert await kind.take("t", NAME) == record and await kind.get("t", [NAME]) is None
 
 

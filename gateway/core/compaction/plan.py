@@ -79,6 +79,12 @@ class Plan:
     new_recall: Recall | None = None
 
     @property
+    def parts(self) -> tuple[Pivot | Batch | Recall, ...]:
+        """All that stands in place of, or is put between, what the client sent."""
+        pivot = () if self.pivot is None else (self.pivot,)
+        return (*pivot, *self.batches, *self.recalls)
+
+    @property
     def view(self) -> View:
         return make_view(self.pivot, self.batches, self.recalls)
 
