@@ -17,10 +17,16 @@ from gateway.activity.counting import (
     count_summary,
     trust_usage,
 )
-from gateway.activity.entry import Entry
-from gateway.activity.increments import find_increment, merge
 from gateway.activity.prices import FindPrice, find_no_price
-from gateway.activity.record import KEPT_SUMMARIES, ConversationActivity, PivotNote, SummaryNote, Totals
+from gateway.activity.record import (
+    KEPT_SUMMARIES,
+    ConversationActivity,
+    PivotNote,
+    SummaryNote,
+    Totals,
+    find_increment,
+    merge,
+)
 from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
 from gateway.activity.unshortened import Prior
 from gateway.conversations.turn import Turn
@@ -30,13 +36,58 @@ from gateway.core.history.head import is_comparable
 from gateway.core.history.pivot import Pivot
 from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.store.keys import make_tag
 
 # Clients choose the name of a model and of a session; this much of each is kept.
 _NAME_CHARS: Final = 256
 # An entry is weighed again after so many requests.
 _WEIGH_REQUESTS: Final = 16
+# An entry with its totals, its note of a pivot and the texts that are always short.
+_ENTRY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 3_000
+_SUMMARY_WEIGHT_BYTES: Final = 700
+_BATCH_WEIGHT_BYTES: Final = 120
+
+
+class Entry:
+    """One conversation, with what is needed while this process runs."""
+
+    __slots__ = (
+        *("activity", "find_price", "is_stored", "pivot", "price"),
+        *("stored_seconds", "stored_totals", "summary_hash"),
+    )
+
+    def __init__(self, activity: ConversationActivity) -> None:
+        self.activity = activity
+        # The price of the model, and where it was found: prices may be reloaded.
+        self.price: Price | None = None
+        self.find_price: FindPrice | None = None
+        # The pivot that the newest request was sent with. Only its identity and hash are looked at.
+        self.pivot: Pivot | None = None
+        self.summary_hash: int | None = None
+        # What of the totals is in the store, and when it was written; by the clock of what writes.
+        self.stored_totals = Totals()
+        self.stored_seconds = 0.0
+        self.is_stored = False
+
+    @property
+    def weight_bytes(self) -> int:
+        activity = self.activity
+        weight = _ENTRY_WEIGHT_BYTES + activity.series.weight_bytes
+        weight += len(activity.summaries) * _SUMMARY_WEIGHT_BYTES
+        weight += len(activity.batches) * _BATCH_WEIGHT_BYTES
+        return weight + weigh_texts(activity.tenant, activity.session, activity.model)
+
+    def note_stored(self, totals: Totals, seconds: float = 0.0) -> None:
+        """The store has these totals now; everything beyond them is new."""
+        self.stored_totals, self.stored_seconds, self.is_stored = structs.replace(totals), seconds, True
+
+    def go_on(self, activity: ConversationActivity) -> None:
+        """With what another process has added to it, too."""
+        if activity.pivot != self.activity.pivot:
+            # Of a request that this process has not seen.
+            self.pivot = self.summary_hash = None
+        self.activity = activity
 
 
 class ActivityBook:
@@ -93,7 +144,7 @@ class ActivityBook:
             hard=activity.hard,
             change=change,
         )
-        noted = count_request(entry, point, usage, _find_prior(turn), price)
+        noted = count_request(activity, point, usage, _find_prior(turn), price)
         noted = noted._replace(brings_into_use=brings_into_use)
         activity.series.append(point)
         if activity.totals.requests % _WEIGH_REQUESTS == 1:

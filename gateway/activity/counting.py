@@ -4,7 +4,6 @@ have cost without the gateway. Called for each request, so it only counts.
 
 from typing import Final, NamedTuple
 
-from gateway.activity.entry import Entry
 from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.series import PrefixChange, RequestPoint
 from gateway.activity.unshortened import Prior, follow
@@ -20,7 +19,6 @@ class NotedRequest(NamedTuple):
     """What one request added: for metrics."""
 
     change: PrefixChange | None
-    saved_tokens: int
     # None while the price of the model is not known, or the upstream reported no usage.
     spent_usd: float | None
     saved_usd: float | None
@@ -59,9 +57,13 @@ def trust_usage(usage: Usage | None) -> Usage | None:
 
 
 def count_request(
-    entry: Entry, point: RequestPoint, usage: Usage | None, prior: Prior, price: Price | None
+    activity: ConversationActivity,
+    point: RequestPoint,
+    usage: Usage | None,
+    prior: Prior,
+    price: Price | None,
 ) -> NotedRequest:
-    totals = entry.activity.totals
+    totals = activity.totals
     saved_tokens = point.received - point.sent
     totals.requests += 1
     totals.received_tokens += point.received
@@ -69,15 +71,15 @@ def count_request(
     totals.saved_tokens += saved_tokens
     if point.change is not None:
         totals.count_break(point.change)
-    if usage is not None and usage.cached_tokens:
-        entry.caches = True
     saved_usd = None
     if price is not None:
-        saved_usd = count_saved_usd(price, saved_tokens, is_cached=entry.caches)
+        # Whether the upstream has ever reported cached tokens.
+        is_cached = bool(totals.cached_tokens or (usage is not None and usage.cached_tokens))
+        saved_usd = count_saved_usd(price, saved_tokens, is_cached=is_cached)
         totals.saved_usd = add_usd(totals.saved_usd, saved_usd)
     name = price.name if price is not None else ""
-    noted = NotedRequest(point.change, saved_tokens, None, saved_usd, price=name)
-    return noted if usage is None else _count_usage(entry.activity, point, usage, prior, price, noted)
+    noted = NotedRequest(point.change, None, saved_usd, price=name)
+    return noted if usage is None else _count_usage(activity, point, usage, prior, price, noted)
 
 
 def count_summary(

@@ -13,11 +13,16 @@ from typing import Final
 
 from msgspec import structs
 
-from gateway.activity.book import ActivityBook
-from gateway.activity.entry import Entry
-from gateway.activity.increments import find_increment, merge
-from gateway.activity.record import ConversationActivity
-from gateway.activity.stored import KIND, StoredActivity, restore_activity, store_activity
+from gateway.activity.book import ActivityBook, Entry
+from gateway.activity.record import (
+    KIND,
+    ConversationActivity,
+    StoredActivity,
+    find_increment,
+    merge,
+    restore_activity,
+    store_activity,
+)
 from gateway.state.records import Kind, Records
 from gateway.store.interface import LATEST, HeldLease, Lease, Store, StoreError
 from gateway.store.keys import make_tag

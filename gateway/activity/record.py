@@ -9,13 +9,15 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from gateway.activity.series import PointSeries, PrefixChange
+from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
 from gateway.activity.unshortened import Unshortened
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionTrigger, SummaryKind
 from gateway.core.history.purpose import Purpose
 from gateway.core.money import add_usd
 
+# Of the records in the store.
+KIND: Final = "activity"
 # The newest ones of a conversation.
 KEPT_SUMMARIES: Final = 50
 _USD: Final = "_usd"
@@ -128,8 +130,8 @@ class Totals(msgspec.Struct, kw_only=True):
         return structs.replace(self, **since)
 
 
-class ConversationActivity(msgspec.Struct, kw_only=True):
-    """One conversation. The book changes it in place: read it, and keep no reference to it."""
+class _Fields(msgspec.Struct, kw_only=True):
+    """Of a conversation, in memory and in the store."""
 
     # The id of the tenant, under which its state is kept, and the tenant's name as operators see it.
     owner: str
@@ -154,7 +156,95 @@ class ConversationActivity(msgspec.Struct, kw_only=True):
     messages: int = 0
     scope: str = ""
     totals: Totals
-    series: PointSeries
     # The newest last.
     summaries: list[SummaryNote]
     unshortened: Unshortened = Unshortened()
+
+
+class ConversationActivity(_Fields, kw_only=True):
+    """One conversation. The book changes it in place: read it, and keep no reference to it."""
+
+    series: PointSeries
+
+
+class StoredActivity(_Fields, kw_only=True):
+    """As it is stored. points: of its series, packed."""
+
+    start_seconds: float
+    points: bytes
+
+
+def store_activity(activity: ConversationActivity) -> StoredActivity:
+    """It shares the totals and the notes: encode it before the activity changes."""
+    series = activity.series
+    shared = {name: getattr(activity, name) for name in _Fields.__struct_fields__}
+    return StoredActivity(**shared, start_seconds=series.start_seconds, points=series.pack())
+
+
+def restore_activity(stored: StoredActivity) -> ConversationActivity | None:
+    """None if its series is damaged."""
+    try:
+        series = PointSeries.unpack(stored.start_seconds, stored.points)
+    except ValueError:
+        return None
+    shared = {name: getattr(stored, name) for name in _Fields.__struct_fields__}
+    return ConversationActivity(**shared, series=series)
+
+
+class Increment(msgspec.Struct, frozen=True):
+    """What one process has added to a conversation. Each adds what is new to the record that the store has,
+    so no sum is counted twice or lost.
+    """
+
+    totals: Totals
+    # As many as there are requests in the totals, unless some of them are not kept any more.
+    points: list[RequestPoint]
+    summaries: list[SummaryNote]
+
+
+def find_increment(activity: ConversationActivity, since: Totals) -> Increment:
+    """What has come since it had these totals."""
+    totals = activity.totals.minus(since)
+    return Increment(
+        totals=totals,
+        points=activity.series.list_points(newest=totals.requests),
+        summaries=activity.summaries[len(activity.summaries) - totals.compactions :]
+        if totals.compactions <= len(activity.summaries)
+        else activity.summaries,
+    )
+
+
+def merge(stored: ConversationActivity, own: ConversationActivity, added: Increment) -> ConversationActivity:
+    """The record in the store, with what was added here. What is said of the newest request is that of the
+    one that saw it last.
+    """
+    newest = stored if stored.seen_seconds > own.seen_seconds else own
+    totals = structs.replace(stored.totals)
+    totals.add(added.totals)
+    points = [*stored.series.list_points(), *added.points]
+    points.sort(key=lambda point: point.at_seconds)
+    used = {note.key for note in own.summaries if not note.is_unused}
+    summaries = sorted([*stored.summaries, *added.summaries], key=lambda note: note.at_seconds)
+    summaries = [
+        structs.replace(each, is_unused=each.is_unused and each.key not in used) for each in summaries
+    ]
+    first_seconds = min(stored.first_seconds, own.first_seconds)
+    return structs.replace(
+        newest,
+        first_seconds=first_seconds,
+        totals=totals,
+        series=PointSeries(first_seconds, points),
+        summaries=summaries[-KEPT_SUMMARIES:],
+        unshortened=_join_unshortened(newest, stored, own, totals.requests),
+    )
+
+
+def _join_unshortened(
+    newest: ConversationActivity, stored: ConversationActivity, own: ConversationActivity, requests: int
+) -> Unshortened:
+    """A conversation that would have ended for one process has ended for all. requests: of both together."""
+    died_at = stored.unshortened.died_at
+    if not died_at and own.unshortened.died_at:
+        # What the others have seen came before.
+        died_at = requests - (own.totals.requests - own.unshortened.died_at)
+    return structs.replace(newest.unshortened, died_at=died_at)

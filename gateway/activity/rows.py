@@ -5,15 +5,21 @@ Times are ISO 8601 in UTC. Money is in US dollars, and null while no price is kn
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from gateway.activity.economics import Economics, make_economics, round_usd
-from gateway.activity.record import ConversationActivity, PivotNote
+from gateway.activity.record import ConversationActivity
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import SummaryKind
 from gateway.core.history.purpose import Purpose
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+# Of the totals.
+_SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens")
+_MONEY: Final = ("saved_usd", "spent_usd", "summary_usd")
 
 
 class PivotRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,39 +116,37 @@ def _name_session(row: Row, known: Mapping[str, Row]) -> tuple[str, ...]:
 
 def make_row(activity: ConversationActivity) -> Row:
     totals, newest = activity.totals, activity.series.find_newest()
-    return Row(
-        id=activity.id,
-        parent=activity.parent,
-        tenant=activity.tenant,
-        session=activity.session,
-        purpose=activity.purpose,
-        model=activity.model,
-        upstream=activity.upstream,
+    sums = {name: getattr(totals, name) for name in _SUMS}
+    money = {name: round_usd(getattr(totals, name)) for name in _MONEY}
+    pivot = activity.pivot
+    return fill(
+        Row,
+        activity,
+        **sums,
+        **money,
         first_seen=render_time(activity.first_seconds),
         last_seen=render_time(activity.seen_seconds),
-        requests=totals.requests,
         window=activity.window or None,
         soft=activity.soft or None,
         hard=activity.hard or None,
-        plan=activity.plan,
         received_tokens=newest.received if newest is not None else 0,
         sent_tokens=newest.sent if newest is not None else 0,
         prompt_tokens=(newest.prompt_tokens or 0) if newest is not None else 0,
         output_tokens=(newest.output_tokens or 0) if newest is not None else 0,
-        compactions=totals.compactions,
-        prunings=totals.prunings,
-        cache_breaks=totals.cache_breaks,
         total_received_tokens=totals.received_tokens,
         total_sent_tokens=totals.sent_tokens,
-        saved_tokens=totals.saved_tokens,
-        saved_usd=round_usd(totals.saved_usd),
-        spent_usd=round_usd(totals.spent_usd),
         summary_tokens=totals.summary_prompt_tokens + totals.summary_output_tokens,
-        summary_usd=round_usd(totals.summary_usd),
-        pivot=_make_pivot_row(activity.pivot) if activity.pivot is not None else None,
+        pivot=fill(PivotRow, pivot, created=render_second(pivot.created_seconds)) if pivot else None,
+        title=None,
         economics=make_economics(activity),
         died_at=activity.unshortened.died_at or None,
     )
+
+
+def fill(kind: type[T], source: object, **others: object) -> T:
+    """What is shown of a source: its fields of the same names, and others."""
+    same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in others}
+    return kind(**same, **others)
 
 
 def render_time(seconds: float) -> str:
@@ -153,12 +157,3 @@ def render_time(seconds: float) -> str:
 def render_second(seconds: float) -> str:
     """For what happens rarely."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def _make_pivot_row(pivot: PivotNote) -> PivotRow:
-    return PivotRow(
-        kind=pivot.kind,
-        covers=pivot.covers,
-        saved_tokens=pivot.saved_tokens,
-        created=render_second(pivot.created_seconds),
-    )

@@ -1,4 +1,4 @@
-"""The requests of one conversation as points of a chart: the newest one by one, older ones thinned.
+"""The newest requests of one conversation as points of a chart. Older ones are only in its sums.
 
 A point takes 40 bytes, because each of hundreds of conversations keeps hundreds of them.
 """
@@ -16,11 +16,9 @@ from gateway.core.compaction.plan import PlanName
 # changed it, or what is sent with it.
 PrefixChange = Literal["compaction", "pruning", "edit", "history"]
 
-# So many points are kept one by one. The next ones are thinned together.
+# At least so many points are kept. The oldest ones leave together.
 KEPT_POINTS: Final = 500
-_SPAN_POINTS: Final = 50
-# When there are more spans, each two neighbors become one.
-_MAX_SPANS: Final = 64
+_DROPPED_POINTS: Final = 50
 
 _PLANS: Final[tuple[PlanName, ...]] = get_args(PlanName)
 _CHANGES: Final[tuple[PrefixChange | None, ...]] = (None, *get_args(PrefixChange))
@@ -31,7 +29,6 @@ _COLUMNS: Final = 10
 _TICKS: Final = 100
 _LARGEST: Final = 2**31 - 1
 _NONE: Final = -1
-_SPAN_WEIGHT_BYTES: Final = 700
 
 
 class RequestPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,51 +51,24 @@ class RequestPoint(msgspec.Struct, frozen=True, kw_only=True):
     change: PrefixChange | None = None
 
 
-class RequestSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Several requests in a row. Sums, and the extremes of the estimates."""
-
-    first_seconds: float
-    last_seconds: float
-    requests: int
-    received: int
-    sent: int
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    least_received: int
-    most_received: int
-    least_sent: int
-    most_sent: int
-    changes: int
-
-
 class PointSeries:
     """start_seconds: the time that the points are counted from, of the first request."""
 
-    __slots__ = ("_numbers", "spans", "start_seconds")
+    __slots__ = ("_numbers", "start_seconds")
 
-    def __init__(
-        self, start_seconds: float, points: Sequence[RequestPoint] = (), spans: Sequence[RequestSpan] = ()
-    ) -> None:
+    def __init__(self, start_seconds: float, points: Sequence[RequestPoint] = ()) -> None:
         self.start_seconds = start_seconds
-        # The oldest first.
-        self.spans = list(spans)
         self._numbers = array("i")
         for point in points:
             self.append(point)
 
     def __len__(self) -> int:
-        """How many points are kept one by one."""
+        """How many points are kept."""
         return len(self._numbers) // _COLUMNS
 
     @property
-    def thinned(self) -> int:
-        """How many requests are in the spans."""
-        return sum(span.requests for span in self.spans)
-
-    @property
     def weight_bytes(self) -> int:
-        return len(self._numbers) * self._numbers.itemsize + len(self.spans) * _SPAN_WEIGHT_BYTES
+        return len(self._numbers) * self._numbers.itemsize
 
     def append(self, point: RequestPoint) -> None:
         prompt, cached, output = point.prompt_tokens, point.cached_tokens, point.output_tokens
@@ -122,8 +92,8 @@ class PointSeries:
             # An upstream may report any number.
             del numbers[size:]
             numbers.extend([max(-_LARGEST, min(number, _LARGEST)) for number in row])
-        if size >= (KEPT_POINTS + _SPAN_POINTS - 1) * _COLUMNS:
-            self._thin()
+        if size >= (KEPT_POINTS + _DROPPED_POINTS - 1) * _COLUMNS:
+            del numbers[: _DROPPED_POINTS * _COLUMNS]
 
     def list_points(self, newest: int | None = None) -> list[RequestPoint]:
         """The oldest first. newest: only so many of the last ones."""
@@ -140,9 +110,9 @@ class PointSeries:
         return _with_byte_order(self._numbers).tobytes()
 
     @classmethod
-    def unpack(cls, start_seconds: float, data: bytes, spans: Sequence[RequestSpan]) -> "PointSeries":
+    def unpack(cls, start_seconds: float, data: bytes) -> "PointSeries":
         """Raises ValueError if these are no packed points."""
-        series = cls(start_seconds, (), spans)
+        series = cls(start_seconds)
         series._numbers.frombytes(data)
         series._numbers = _with_byte_order(series._numbers)
         if len(series._numbers) % _COLUMNS or any(
@@ -169,61 +139,9 @@ class PointSeries:
             change=_CHANGES[codes >> 4],
         )
 
-    def _thin(self) -> None:
-        """The oldest points become one span."""
-        points = [self._make_point(number) for number in range(_SPAN_POINTS)]
-        del self._numbers[: _SPAN_POINTS * _COLUMNS]
-        self.spans = shorten_spans([*self.spans, _make_span(points)])
-
 
 def _with_byte_order(numbers: "array[int]") -> "array[int]":
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()
     return numbers
-
-
-def shorten_spans(spans: list[RequestSpan]) -> list[RequestSpan]:
-    """At most `_MAX_SPANS` of them."""
-    while len(spans) > _MAX_SPANS:
-        spans = [join_spans(spans[number : number + 2]) for number in range(0, len(spans), 2)]
-    return spans
-
-
-def _make_span(points: Sequence[RequestPoint]) -> RequestSpan:
-    """At least one point."""
-    received, sent = [point.received for point in points], [point.sent for point in points]
-    return RequestSpan(
-        first_seconds=points[0].at_seconds,
-        last_seconds=points[-1].at_seconds,
-        requests=len(points),
-        received=sum(received),
-        sent=sum(sent),
-        prompt_tokens=sum(point.prompt_tokens or 0 for point in points),
-        cached_tokens=sum(point.cached_tokens or 0 for point in points),
-        output_tokens=sum(point.output_tokens or 0 for point in points),
-        least_received=min(received),
-        most_received=max(received),
-        least_sent=min(sent),
-        most_sent=max(sent),
-        changes=sum(point.change is not None for point in points),
-    )
-
-
-def join_spans(spans: Sequence[RequestSpan]) -> RequestSpan:
-    """At least one span."""
-    return RequestSpan(
-        first_seconds=min(span.first_seconds for span in spans),
-        last_seconds=max(span.last_seconds for span in spans),
-        requests=sum(span.requests for span in spans),
-        received=sum(span.received for span in spans),
-        sent=sum(span.sent for span in spans),
-        prompt_tokens=sum(span.prompt_tokens for span in spans),
-        cached_tokens=sum(span.cached_tokens for span in spans),
-        output_tokens=sum(span.output_tokens for span in spans),
-        least_received=min(span.least_received for span in spans),
-        most_received=max(span.most_received for span in spans),
-        least_sent=min(span.least_sent for span in spans),
-        most_sent=max(span.most_sent for span in spans),
-        changes=sum(span.changes for span in spans),
-    )

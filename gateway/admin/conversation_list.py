@@ -1,19 +1,29 @@
-"""Which conversations a page of the list shows. Values in, values out.
+"""Which conversations a page of the list shows, and the sums over them of each tenant, and of each model.
+Values in, values out.
 
 A cursor names the last row of a page by its time and id. Rows that do not change while a reader pages through
 the list come exactly once; one that is seen again moves to the beginning.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from gateway.activity.economics import round_usd, sum_economics
 from gateway.activity.record import ConversationActivity
-from gateway.activity.rows import Row, render_time
-from gateway.admin.answers import ConversationList
+from gateway.activity.rows import Row, count_sessions, render_time
+from gateway.admin.answers import ConversationList, ModelTotals, TenantTotals, TotalsPage
 from gateway.admin.operations import ListQuery
+from gateway.core.money import sum_usd
 
 ListPlace = tuple[str, str]
+
+# Clients choose the names of models. Those with the most requests are listed, the others are one sum.
+_MOST_MODELS: Final = 100
+_SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens", "summary_tokens")
+_MONEY: Final = ("saved_usd", "spent_usd", "summary_usd")
 
 # Behind every time.
 _BEFORE_ALL: Final[ListPlace] = ("~", "")
@@ -75,3 +85,36 @@ def _matches(found: Row | ConversationActivity, query: ListQuery) -> bool:
 def _holds(found: Row | ConversationActivity, part: str) -> bool:
     names = (found.id, found.session or "", found.model, found.upstream, found.tenant)
     return any(part in name.casefold() for name in names)
+
+
+def make_totals(rows: Sequence[Row]) -> TotalsPage:
+    """Tenants in the order of their names; models with the most requests first."""
+    tenants = _group((row.tenant, row) for row in rows)
+    models = _group((row.model, row) for row in rows)
+    ranked = sorted(models, key=lambda name: (-sum(row.requests for row in models[name]), name))
+    sums = [ModelTotals(model=name, **_sum(models[name])) for name in ranked[:_MOST_MODELS]]
+    others = [row for name in ranked[_MOST_MODELS:] for row in models[name]]
+    if others:
+        sums.append(ModelTotals(model=None, **_sum(others)))
+    return TotalsPage(
+        tenants=[TenantTotals(tenant=name, **_sum(tenants[name])) for name in sorted(tenants)], models=sums
+    )
+
+
+def _group(named: Iterable[tuple[str, Row]]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for name, row in named:
+        groups.setdefault(name, []).append(row)
+    return groups
+
+
+def _sum(rows: Sequence[Row]) -> dict[str, Any]:
+    sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    counted = count_sessions(rows)
+    sums["conversations"] = counted.sessions
+    sums["received_tokens"] = sum(row.total_received_tokens for row in rows)
+    sums["sent_tokens"] = sum(row.total_sent_tokens for row in rows)
+    for name in _MONEY:
+        sums[name] = round_usd(sum_usd(getattr(row, name) for row in rows))
+    sums["economics"] = replace(sum_economics(row.economics for row in rows), died=counted.died)
+    return sums

@@ -5,7 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admin.problems import respond_problem
+from gateway.admin.routing import respond_problem
 from gateway.reporting.events import Bus, Event, Subscription, event_name, render_event
 
 # Proxies close connections that are silent for 30 s or more.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.admin.session_answers import FileDiff
+from gateway.admin.answers import FileDiff
 from gateway.core.session.patches import read_created
 from gateway.core.session.work import FileChange, list_touched_files
 

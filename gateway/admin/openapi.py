@@ -8,9 +8,8 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
-from gateway.admin import problems
 from gateway.admin.operations import JSON, OPERATIONS, PREFIXES, JSONObject, Operation
-from gateway.admin.problems import ProblemDetails
+from gateway.admin.routing import PROBLEM, ProblemDetails
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"{(\w+)}")
@@ -82,7 +81,7 @@ def _describe_answer(operation: Operation) -> JSONObject:
 
 
 def _describe_problems(operation: Operation) -> JSONObject:
-    content = {problems.CONTENT_TYPE: {"schema": _refer(ProblemDetails)}}
+    content = {PROBLEM: {"schema": _refer(ProblemDetails)}}
     asked = () if operation.reach == "supervisor" else _OF_WORKERS
     return {
         str(status): {"description": _PROBLEMS[status], "content": content}

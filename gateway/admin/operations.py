@@ -14,17 +14,19 @@ from gateway.admin.answers import (
     ConversationList,
     ConversationPage,
     Deletion,
+    DiffPage,
     GatewayPage,
     LogPage,
     MessagesPage,
     OriginalList,
     RequestList,
     SearchPage,
+    SessionForm,
+    SessionPage,
     SummaryList,
     SummaryRow,
     TotalsPage,
 )
-from gateway.admin.session_answers import DiffPage, SessionForm, SessionPage
 from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
 from gateway.purge import PurgeCount
 
@@ -134,8 +136,6 @@ class Operation:
     # Statuses of its problems, beside those that every operation has.
     problems: tuple[int, ...] = ()
     reach: Reach = "newest"
-    # Texts of conversations are shown only where the settings allow it.
-    shows_texts: bool = False
     # Other forms of the answer, as texts.
     more_media: tuple[str, ...] = ()
 
@@ -200,7 +200,6 @@ OPERATIONS: Final = (
         media=NDJSON,
         problems=(403, 404, 409),
         reach="body",
-        shows_texts=True,
     ),
     Operation(
         name="listLog",
@@ -225,7 +224,6 @@ OPERATIONS: Final = (
         summary="A removed message as it was received.",
         problems=(403, 404),
         reach="stored",
-        shows_texts=True,
     ),
     Operation(
         name="searchOriginals",
@@ -235,7 +233,6 @@ OPERATIONS: Final = (
         query=SearchQuery,
         problems=(400, 403, 404, 503),
         reach="stored",
-        shows_texts=True,
     ),
     Operation(
         name="listMessages",
@@ -245,7 +242,6 @@ OPERATIONS: Final = (
         query=MessagesQuery,
         problems=(400, 403, 404, 409),
         reach="body",
-        shows_texts=True,
     ),
     Operation(
         name="showSession",
@@ -255,7 +251,6 @@ OPERATIONS: Final = (
         query=SessionQuery,
         problems=(400, 403, 404),
         reach="stored",
-        shows_texts=True,
         more_media=(MARKDOWN,),
     ),
     Operation(
@@ -266,7 +261,6 @@ OPERATIONS: Final = (
         query=DiffQuery,
         problems=(400, 403, 404),
         reach="stored",
-        shows_texts=True,
     ),
     Operation(
         name="listSummaries",
@@ -284,7 +278,6 @@ OPERATIONS: Final = (
         body=EditBody,
         problems=(400, 403, 404, 409, 422),
         reach="body",
-        shows_texts=True,
     ),
     Operation(
         name="restoreSummary",
@@ -295,7 +288,6 @@ OPERATIONS: Final = (
         body=RestoreBody,
         problems=(400, 403, 404, 409),
         reach="body",
-        shows_texts=True,
     ),
     Operation(
         name="deleteConversation",
@@ -339,7 +331,3 @@ def list_paths(operation: Operation) -> list[str]:
     for name, pattern in _PATTERNS.items():
         path = path.replace(f"{{{name}}}", f"{{{name}:{pattern}}}")
     return [prefix + path for prefix in PREFIXES]
-
-
-def find_operation(name: str) -> Operation:
-    return next(each for each in OPERATIONS if each.name == name)

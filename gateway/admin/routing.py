@@ -1,13 +1,16 @@
-"""Routes of the operations, and what every handler needs: its query, its body, and its answer as JSON."""
+"""Routes of the operations, and what every handler needs: its query, its body, its answer as JSON, and its
+errors as problem details, RFC 9457: `application/problem+json`.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from gateway.admin.operations import EVENTS, OPERATIONS, Operation, list_paths
-from gateway.admin.problems import AdminRefusal, respond_problem
 from gateway.store.interface import StoreError
 
 Answer = msgspec.Struct | web.StreamResponse
@@ -16,10 +19,40 @@ OperationHandler = Callable[[web.Request], Awaitable[Answer]]
 Handlers = Mapping[str, OperationHandler]
 T = TypeVar("T", bound=msgspec.Struct)
 
+PROBLEM: Final = "application/problem+json"
+# Who asked the supervisor of several workers, whose connections to them have no address.
+PEER_HEADER: Final = "X-Gateway-Peer"
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 # What is shown is not written to the disk of the client that asks for it.
 PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 # Of a store that is away: it is asked again about once a second.
 _RETRY: Final = {"Retry-After": "5"}
+
+
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong. detail: for the person who asked; it never quotes a conversation."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+
+
+class AdminRefusal(Exception):
+    """Raised by a handler, and answered with a problem of this status."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+
+
+def respond_problem(status: int, detail: str, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
+    problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    return web.Response(
+        status=status, body=msgspec.json.encode(problem), content_type=PROBLEM, headers=headers
+    )
 
 
 def make_routes(handlers: Handlers) -> list[web.RouteDef]:

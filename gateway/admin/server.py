@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from gateway.admin.problems import respond_problem
+from gateway.admin.routing import respond_problem
 from gateway.headers import has_same_origin, is_from_other_page, names_loopback
 from gateway.http.guard import Gate, Guard, PortBounds
 from gateway.http.ports import describe_bind_error

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.admin.session_answers import SessionCommand, SessionFile, SessionPage, SessionTodo
+from gateway.admin.answers import SessionCommand, SessionFile, SessionPage, SessionTodo
 
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
 _BACKTICKS: Final = re.compile(r"`+")

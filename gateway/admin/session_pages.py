@@ -7,13 +7,9 @@ from aiohttp import hdrs, web
 from msgspec.structs import replace
 
 from gateway.activity.record import ConversationActivity
-from gateway.activity.rows import render_second
-from gateway.admin.answers import ConversationList
-from gateway.admin.file_diffs import list_file_diffs
-from gateway.admin.history_pages import unknown_conversation
-from gateway.admin.operations import MARKDOWN, DiffQuery, SessionQuery
-from gateway.admin.routing import PRIVATE, Answer, read_query
-from gateway.admin.session_answers import (
+from gateway.activity.rows import fill, render_second
+from gateway.admin.answers import (
+    ConversationList,
     DiffPage,
     LastSummary,
     MessageTitle,
@@ -22,96 +18,101 @@ from gateway.admin.session_answers import (
     SessionPage,
     SessionTodo,
 )
+from gateway.admin.file_diffs import list_file_diffs
+from gateway.admin.operations import MARKDOWN, DiffQuery, SessionQuery
+from gateway.admin.routing import PRIVATE, Answer, read_query
 from gateway.admin.session_markdown import render_markdown
-from gateway.admin.text_sources import TextSources
-from gateway.admin.texts import log_view
+from gateway.admin.sources import Sources, log_view, unknown_conversation
 from gateway.core.session.work import NOTHING_DONE, Session
 from gateway.sessions.record import StoredSession
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
 
-class SessionPages:
-    def __init__(self, sources: TextSources) -> None:
-        self._sources = sources
-
-    async def show_session(self, request: web.Request) -> Answer:
-        query = read_query(request, SessionQuery)
-        known, session = await self._load(request)
-        identity = request.match_info["id"]
-        summary = await self._find_summary(known) if known is not None else None
-        log_view(request, identity, "session")
-        page = make_session_page(identity, session, summary)
-        accepted = request.headers.get(hdrs.ACCEPT, "").partition(",")[0].partition(";")[0].strip().lower()
-        if query.format != "markdown" and not (query.format is None and accepted == MARKDOWN):
-            return page
-        return web.Response(text=render_markdown(page), content_type=MARKDOWN, headers=PRIVATE)
-
-    async def show_diff(self, request: web.Request) -> DiffPage:
-        query = read_query(request, DiffQuery)
-        _, session = await self._load(request)
-        identity = request.match_info["id"]
-        log_view(request, identity, "diff")
-        if session is None:
-            return DiffPage(id=identity, message=query.message, files=[], left_off=0)
-        positions = choose_positions(session.work, query.message)
-        changes = await self._sources.sessions.load_changes(make_tag(session.owner), identity)
-        return DiffPage(
-            id=identity,
-            message=query.message,
-            files=list_file_diffs([each for each in changes if each.position in positions]),
-            left_off=sum(position in positions for position in session.work.left_changes),
-        )
-
-    async def add_titles(self, page: ConversationList) -> ConversationList:
-        """The same page with the titles of sessions whose texts are shown."""
-        found = [self._sources.activity.find(row.id) for row in page.conversations]
-        titles = await self.load_titles([each for each in found if each is not None])
-        rows = [replace(row, title=titles.get(row.id)) for row in page.conversations]
-        return replace(page, conversations=rows)
-
-    async def load_titles(self, found: Iterable[ConversationActivity]) -> dict[str, str]:
-        """By conversation, of those whose texts are shown and that have one."""
-        wanted: dict[str, list[str]] = {}
-        for conversation in found:
-            if self._sources.texts.describe(conversation).allowed:
-                wanted.setdefault(make_tag(conversation.owner), []).append(conversation.id)
-        try:
-            return await self._sources.sessions.load_titles(wanted)
-        except StoreError:
-            # A list is good without titles, too.
-            return {}
-
-    async def _load(self, request: web.Request) -> tuple[ConversationActivity | None, StoredSession | None]:
-        """Raises AdminRefusal (403, 404)."""
-        sources, identity = self._sources, request.match_info["id"]
-        known = sources.activity.find(identity)
-        sources.texts.check(known)
-        tag = make_tag(known.owner) if known is not None else await sources.compaction_log.find_tag(identity)
-        session = await sources.sessions.load(tag, identity) if tag is not None else None
-        if known is None and session is None:
-            raise unknown_conversation()
-        return known, session
-
-    async def _find_summary(self, known: ConversationActivity) -> LastSummary | None:
-        """The newest one that still has its text."""
-        keys = [note.key for note in reversed(known.summaries)]
-        if known.pivot is not None and known.pivot.key not in keys:
-            # It was made for the conversation that this one branched off.
-            keys.append(known.pivot.key)
-        for key in keys:
-            pivot = await self._sources.pivots.load(known.owner, key)
-            if pivot is not None:
-                return LastSummary(
-                    key=key,
-                    kind="digest" if pivot.is_digest else "summary",
-                    created=render_second(pivot.created_seconds),
-                    text=pivot.told.text,
-                )
-        return None
+async def show_session(sources: Sources, request: web.Request) -> Answer:
+    query = read_query(request, SessionQuery)
+    known, session = await _load(sources, request)
+    identity = request.match_info["id"]
+    summary = await _find_summary(sources, known) if known is not None else None
+    log_view(request, identity, "session")
+    page = _make_page(identity, session, summary)
+    accepted = request.headers.get(hdrs.ACCEPT, "").partition(",")[0].partition(";")[0].strip().lower()
+    if query.format != "markdown" and not (query.format is None and accepted == MARKDOWN):
+        return page
+    return web.Response(text=render_markdown(page), content_type=MARKDOWN, headers=PRIVATE)
 
 
-def choose_positions(work: Session, message: int | None) -> range:
+async def show_diff(sources: Sources, request: web.Request) -> DiffPage:
+    query = read_query(request, DiffQuery)
+    _, session = await _load(sources, request)
+    identity = request.match_info["id"]
+    log_view(request, identity, "diff")
+    if session is None:
+        return DiffPage(id=identity, message=query.message, files=[], left_off=0)
+    positions = _choose_positions(session.work, query.message)
+    changes = await sources.sessions.load_changes(make_tag(session.owner), identity)
+    return DiffPage(
+        id=identity,
+        message=query.message,
+        files=list_file_diffs([each for each in changes if each.position in positions]),
+        left_off=sum(position in positions for position in session.work.left_changes),
+    )
+
+
+async def add_titles(sources: Sources, page: ConversationList) -> ConversationList:
+    """The same page with the titles of sessions whose texts are shown."""
+    found = [sources.activity.find(row.id) for row in page.conversations]
+    titles = await load_titles(sources, [each for each in found if each is not None])
+    rows = [replace(row, title=titles.get(row.id)) for row in page.conversations]
+    return replace(page, conversations=rows)
+
+
+async def load_titles(sources: Sources, found: Iterable[ConversationActivity]) -> dict[str, str]:
+    """By conversation, of those whose texts are shown and that have one."""
+    wanted: dict[str, list[str]] = {}
+    for conversation in found:
+        if sources.describe_texts(conversation).allowed:
+            wanted.setdefault(make_tag(conversation.owner), []).append(conversation.id)
+    try:
+        return await sources.sessions.load_titles(wanted)
+    except StoreError:
+        # A list is good without titles, too.
+        return {}
+
+
+async def _load(
+    sources: Sources, request: web.Request
+) -> tuple[ConversationActivity | None, StoredSession | None]:
+    """Raises AdminRefusal (403, 404)."""
+    identity = request.match_info["id"]
+    known = sources.activity.find(identity)
+    sources.check_texts(known)
+    tag = await sources.find_tag(identity)
+    session = await sources.sessions.load(tag, identity) if tag is not None else None
+    if known is None and session is None:
+        raise unknown_conversation()
+    return known, session
+
+
+async def _find_summary(sources: Sources, known: ConversationActivity) -> LastSummary | None:
+    """The newest one that still has its text."""
+    keys = [note.key for note in reversed(known.summaries)]
+    if known.pivot is not None and known.pivot.key not in keys:
+        # It was made for the conversation that this one branched off.
+        keys.append(known.pivot.key)
+    for key in keys:
+        pivot = await sources.state.pivots.load(known.owner, key)
+        if pivot is not None:
+            return LastSummary(
+                key=key,
+                kind="digest" if pivot.is_digest else "summary",
+                created=render_second(pivot.created_seconds),
+                text=pivot.told.text,
+            )
+    return None
+
+
+def _choose_positions(work: Session, message: int | None) -> range:
     """Of the messages whose diffs belong to a message: its own, or if it is a user message those of all
     messages up to the next one of the user. None stands for the whole session.
     """
@@ -123,23 +124,10 @@ def choose_positions(work: Session, message: int | None) -> range:
     return range(message, next((position for position in asked if position > message), sys.maxsize))
 
 
-def make_session_page(
-    identity: str, session: StoredSession | None, summary: LastSummary | None
-) -> SessionPage:
+def _make_page(identity: str, session: StoredSession | None, summary: LastSummary | None) -> SessionPage:
     """session: None if nothing of it is kept."""
     work = session.work if session is not None else NOTHING_DONE
-    files = [
-        SessionFile(
-            path=file.path,
-            kind=file.kind,
-            changes=file.changes,
-            additions=file.additions,
-            deletions=file.deletions,
-            unknown=file.unknown,
-            moved_from=file.moved_from,
-        )
-        for file in work.files
-    ]
+    files = [fill(SessionFile, file) for file in work.files]
     return SessionPage(
         id=identity,
         title=session.title or None if session is not None else None,

@@ -1,133 +1,90 @@
-"""The summaries of a conversation: read, edited, restored; and the end of a conversation."""
+"""The summaries of a conversation: read, edited, restored."""
 
 import re
+from collections.abc import Awaitable
 from typing import Final
 
 from aiohttp import web
 
 from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote
-from gateway.activity.rows import render_time
-from gateway.admin.answers import Deletion, SummaryList, SummaryRow, SummaryState, VersionRow
-from gateway.admin.array_page import NOT_IN_MEMORY
-from gateway.admin.history_pages import unknown_conversation
+from gateway.activity.rows import fill, render_time
+from gateway.admin.answers import SummaryList, SummaryRow, SummaryState, VersionRow
 from gateway.admin.operations import EditBody, RestoreBody
-from gateway.admin.problems import AdminRefusal
-from gateway.admin.routing import read_body
-from gateway.admin.text_sources import TextSources
-from gateway.admin.texts import log_view
+from gateway.admin.routing import AdminRefusal, read_body
+from gateway.admin.sources import Sources, log_view
 from gateway.compaction.edit import EditRefused
-from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.pivot import Pivot
 from gateway.store.interface import StoreError
-from gateway.store.keys import make_tag
 
 _HEX: Final = re.compile(r"[0-9a-f]{1,64}")
 _STATUSES: Final = {"outdated": 409, "not in use": 409, "busy": 409, "unknown version": 404, "flawed": 422}
 
 
-class SummaryPages:
-    def __init__(self, sources: TextSources) -> None:
-        self._sources = sources
+async def list_summaries(sources: Sources, request: web.Request) -> SummaryList:
+    """Without their texts where those are not shown."""
+    known = sources.find(request)
+    shows_texts = sources.describe_texts(known).allowed
+    rows = [await _describe(sources, known, note, shows_texts=shows_texts) for note in _list_notes(known)]
+    if any(version.text is not None for row in rows for version in row.versions):
+        log_view(request, known.id, "summaries")
+    return SummaryList(id=known.id, summaries=rows)
 
-    async def list_summaries(self, request: web.Request) -> SummaryList:
-        """Without their texts where those are not shown."""
-        known = self._sources.find(request)
-        shows_texts = self._sources.texts.describe(known).allowed
-        notes = _list_notes(known)
-        rows = [await self._describe(known, note, shows_texts=shows_texts) for note in notes]
-        if any(version.text is not None for row in rows for version in row.versions):
-            log_view(request, known.id, "summaries")
-        return SummaryList(id=known.id, summaries=rows)
 
-    async def edit(self, request: web.Request) -> SummaryRow:
-        known = self._find_shown(request)
-        body, key = await read_body(request, EditBody), _read_key(request)
-        turn, editor = self._find_turn(known), self._sources.find_editor()
-        try:
-            edited = await editor.edit(turn, key, body.text, body.based_on)
-        except StoreError as error:
-            raise AdminRefusal(503, f"not stored: {error}") from error
-        return await self._answer(request, known, edited)
+async def edit_summary(sources: Sources, request: web.Request) -> SummaryRow:
+    known = sources.find_shown(request)
+    body, key = await read_body(request, EditBody), _read_key(request)
+    turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
+    return await _answer(sources, request, known, editor.edit(turn, key, body.text, body.based_on))
 
-    async def restore(self, request: web.Request) -> SummaryRow:
-        known = self._find_shown(request)
-        body, key = await read_body(request, RestoreBody), _read_key(request)
-        turn, editor = self._find_turn(known), self._sources.find_editor()
-        try:
-            restored = await editor.restore(turn, key, body.version, body.based_on)
-        except StoreError as error:
-            raise AdminRefusal(503, f"not stored: {error}") from error
-        return await self._answer(request, known, restored)
 
-    async def delete(self, request: web.Request) -> Deletion:
-        """Also of one that only the store knows. Returns once everything is deleted."""
-        identity = request.match_info["id"]
-        known = self._sources.activity.find(identity)
-        tag = make_tag(known.owner) if known is not None else None
-        if tag is None and _HEX.fullmatch(identity):
-            tag = await self._sources.compaction_log.find_tag(identity)
-        if tag is None:
-            raise unknown_conversation()
-        try:
-            return Deletion(id=identity, deleted=await self._sources.delete(tag, identity))
-        except StoreError as error:
-            raise AdminRefusal(503, f"not deleted: {error}") from error
+async def restore_summary(sources: Sources, request: web.Request) -> SummaryRow:
+    known = sources.find_shown(request)
+    body, key = await read_body(request, RestoreBody), _read_key(request)
+    turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
+    return await _answer(sources, request, known, editor.restore(turn, key, body.version, body.based_on))
 
-    def _find_shown(self, request: web.Request) -> ConversationActivity:
-        """Raises AdminRefusal (403, 404)."""
-        known = self._sources.find(request)
-        self._sources.texts.check(known)
-        return known
 
-    def _find_turn(self, known: ConversationActivity) -> Turn:
-        """Raises AdminRefusal (409)."""
-        newest = self._sources.branches.find_newest(known.id)
-        if newest is None:
-            raise AdminRefusal(409, NOT_IN_MEMORY)
-        return newest.turn
+async def _answer(
+    sources: Sources,
+    request: web.Request,
+    known: ConversationActivity,
+    editing: Awaitable[Pivot | EditRefused],
+) -> SummaryRow:
+    """Raises AdminRefusal if nothing was changed."""
+    try:
+        outcome = await editing
+    except StoreError as error:
+        raise AdminRefusal(503, f"not stored: {error}") from error
+    if isinstance(outcome, EditRefused):
+        raise AdminRefusal(_STATUSES[outcome.cause], outcome.reason)
+    log_view(request, known.id, "summary")
+    notes = {note.key: note for note in _list_notes(known)}
+    return await _describe(sources, known, notes.get(outcome.key) or _note(outcome), shows_texts=True)
 
-    async def _answer(
-        self, request: web.Request, known: ConversationActivity, outcome: Pivot | EditRefused
-    ) -> SummaryRow:
-        """Raises AdminRefusal if nothing was changed."""
-        if isinstance(outcome, EditRefused):
-            raise AdminRefusal(_STATUSES[outcome.cause], outcome.reason)
-        log_view(request, known.id, "summary")
-        notes = {note.key: note for note in _list_notes(known)}
-        return await self._describe(known, notes.get(outcome.key) or _note(outcome), shows_texts=True)
 
-    async def _describe(
-        self, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
-    ) -> SummaryRow:
-        pivot = await self._sources.pivots.load(known.owner, note.key)
-        state = _find_state(known, note)
-        newest, shown = pivot or note, pivot if shows_texts else None
-        return SummaryRow(
-            key=note.key,
-            kind=note.kind,
-            covers=note.covers,
-            trigger=note.trigger,
-            reason=find_reason(note.reason),
-            created=render_time(note.at_seconds),
-            model=note.model,
-            calls=note.calls,
-            riding_calls=note.riding_calls,
-            seconds=round(note.seconds, 3),
-            prompt_tokens=note.prompt_tokens,
-            cached_tokens=note.cached_tokens,
-            output_tokens=note.output_tokens,
-            usd=note.usd,
-            tokens=newest.tokens,
-            saved_tokens=pivot.saved_tokens if pivot is not None else note.pre_tokens - note.post_tokens,
-            state=state,
-            in_use=state == "in_use",
-            version=pivot.version if pivot is not None else 1,
-            text=shown.told.text if shown is not None else None,
-            framing=(shown.framing or None) if shown is not None else None,
-            recalled=(shown.recalled or None) if shown is not None else None,
-            versions=_list_versions(pivot, shows_texts=shows_texts) if pivot is not None else [],
-        )
+async def _describe(
+    sources: Sources, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
+) -> SummaryRow:
+    pivot = await sources.state.pivots.load(known.owner, note.key)
+    state = _find_state(known, note)
+    newest, shown = pivot or note, pivot if shows_texts else None
+    return fill(
+        SummaryRow,
+        note,
+        reason=find_reason(note.reason),
+        created=render_time(note.at_seconds),
+        seconds=round(note.seconds, 3),
+        tokens=newest.tokens,
+        saved_tokens=pivot.saved_tokens if pivot is not None else note.pre_tokens - note.post_tokens,
+        state=state,
+        in_use=state == "in_use",
+        version=pivot.version if pivot is not None else 1,
+        text=shown.told.text if shown is not None else None,
+        framing=(shown.framing or None) if shown is not None else None,
+        recalled=(shown.recalled or None) if shown is not None else None,
+        versions=_list_versions(pivot, shows_texts=shows_texts) if pivot is not None else [],
+    )
 
 
 def _find_state(known: ConversationActivity, note: SummaryNote) -> SummaryState:

@@ -7,11 +7,12 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from aiohttp import hdrs
 
@@ -32,7 +33,7 @@ from gateway.http.request import Request, RequestHead
 from gateway.http.server import Server
 from gateway.limits.discovery import check_upstreams
 from gateway.mcp.endpoint import is_mcp
-from gateway.reporting.metrics import gauges
+from gateway.reporting.metrics import definitions
 from gateway.settings import Bounds, Settings
 from gateway.store.redis_address import is_redis
 
@@ -57,8 +58,10 @@ class WorkerPlace:
 
 
 class Gateway:
-    """Lives as long as its process. `serving` serves new requests; a reload replaces it by one assignment.
-    Requests under way finish with what they began with.
+    """Serves inside `async with`. At its end open requests are drained, and what is queued is written.
+
+    `serving` serves new requests; a reload replaces it by one assignment. Requests under way finish with what
+    they began with.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Gateway:
         admin_socket = place.admin_socket if place is not None else None
         self._admin = build_admin(settings, admin_socket, self._facts, self.process, lambda: self.serving)
         self.server = Server(self._respond, _make_bounds(settings.bounds))
-        self.process.metrics.watch(gauges.OPEN_REQUESTS, lambda: {"": self.server.open_requests})
+        self.process.metrics.watch(definitions.OPEN_REQUESTS, lambda: {"": self.server.open_requests})
         self._exits = AsyncExitStack()
         self._is_stopping = False
         self.process.stores.state.subscribe(self)
@@ -123,30 +126,35 @@ class Gateway:
     def on_gap(self) -> None:
         """News of the store were lost: not for this."""
 
-    def note_reload(self, *, has_failed: bool) -> None:
+    def count_reload(self, has_failed: bool, /) -> None:
         """For the metrics."""
-        self.process.metrics.count_reload(has_failed=has_failed)
+        self.process.metrics.count_reload(has_failed)
 
-    async def start(self) -> None:
-        """Raises OSError for a port that is taken, or an upstream that is this gateway."""
+    async def __aenter__(self) -> Self:
+        """Raises StoreError for a store that cannot be used, OSError for a port that is taken, or an upstream
+        that is this gateway.
+        """
         async with AsyncExitStack() as exits:
             await self._open_storage(exits)
             await self._open_network(exits)
             await self._listen(exits)
             self._exits = exits.pop_all()
+        return self
 
     async def wait_failure(self) -> Exception:
         """Never returns: a gateway that has started goes on."""
         never: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         return await never
 
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
     async def stop(self) -> None:
-        """Drains open requests, then writes what is queued, and closes everything."""
         self._is_stopping = True
         await self._exits.aclose()
 
     def stop_draining(self) -> None:
-        """`stop` no longer waits for open requests."""
+        """The end no longer waits for open requests."""
         self.server.stop_draining()
 
     async def reload(self, settings: Settings) -> None:
@@ -183,13 +191,10 @@ class Gateway:
     async def _open_storage(self, exits: AsyncExitStack) -> None:
         process = self.process
         exits.callback(process.lanes.close)
-        exits.push_async_callback(process.stores.originals.close)
-        exits.push_async_callback(process.stores.named.close)
-        exits.push_async_callback(process.search.close)
-        exits.push_async_callback(process.stores.state.close)
-        exits.push_async_callback(process.archive.finish)
-        exits.push_async_callback(process.named.finish)
-        exits.push_async_callback(process.log_writer.finish)
+        for part in (process.stores.originals, process.stores.named, process.search, process.stores.state):
+            exits.push_async_callback(part.close)
+        for writer in (process.archive, process.named, process.log_writer):
+            exits.push_async_callback(writer.finish)
         exits.push_async_callback(process.keeper.close)
         exits.push_async_callback(process.sessions.finish)
         await process.stores.open()
@@ -206,7 +211,8 @@ class Gateway:
             exits.push_async_callback(process.tracer.close)
         listening = asyncio.create_task(listen(process.bus, lambda: self.serving.hooks))
         exits.push_async_callback(_cancel, listening)
-        sampling = asyncio.create_task(sample_loop_delay(process.metrics.note_loop_delay))
+        note_delay = partial(process.metrics.observe, definitions.LOOP_DELAY_SECONDS)
+        sampling = asyncio.create_task(sample_loop_delay(note_delay))
         exits.push_async_callback(_cancel, sampling)
         if self._place is None:
             exits.push_async_callback(_cancel, asyncio.create_task(process.feed.run()))
@@ -263,23 +269,6 @@ class Gateway:
             await serving.mcp.respond(request, reply)
         else:
             await serving.respond(request, reply)
-
-
-@asynccontextmanager
-async def running(
-    settings: Settings, place: WorkerPlace | None = None, periods: Periods = USUAL_PERIODS
-) -> AsyncIterator[Gateway]:
-    """Serves while the block lasts. At its end open requests are drained, and what is queued is written.
-
-    place: of one of several workers. Raises StoreError for a store that cannot be used, OSError for a port
-    that is taken, or an upstream that is this gateway.
-    """
-    gateway = Gateway(settings, place, periods)
-    await gateway.start()
-    try:
-        yield gateway
-    finally:
-        await gateway.stop()
 
 
 def _make_bounds(bounds: Bounds) -> PortBounds:

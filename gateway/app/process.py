@@ -39,9 +39,8 @@ from gateway.state import State
 from gateway.state.cached import Storage
 from gateway.state.named_turns import NamedTurns
 from gateway.state.single import LeaseTimes
-from gateway.store.interface import Store
 from gateway.store.keys import make_tag
-from gateway.store.stores import Stores, make_stores, time_stores
+from gateway.store.stores import make_stores, time_stores
 from gateway.tenants.budget import SummaryBudget
 from gateway.tenants.ledger import Ledger
 from gateway.tenants.quota import QuotaGate
@@ -92,7 +91,12 @@ class Process:
         self.budget = MemoryBudget(bounds.bodies_bytes)
         # All that reaches an upstream or a webhook.
         self.client = Client()
-        self.stores = _make_stores(settings)
+        self.stores = make_stores(
+            settings.store,
+            originals_bytes=settings.retention.originals_bytes,
+            named_bytes=settings.retention.named_bytes,
+            keep_seconds=keep_seconds,
+        )
         timed = time_stores(self.stores, self.metrics.note_store)
         storage = Storage(timed.state, keep_seconds, cache.records_bytes)
         self.state = State(storage, periods.lease, is_alone=is_alone)
@@ -105,7 +109,13 @@ class Process:
             timed.state, self.state.memory, self.lanes, keep_seconds, cache.sessions_bytes
         )
         self.activity = ActivityBook(cache.activity_bytes)
-        self.keeper = _make_keeper(self.activity, timed.state, keep_seconds, periods)
+        self.keeper = ActivityKeeper(
+            self.activity,
+            timed.state,
+            keep_seconds,
+            round_seconds=periods.activity_round,
+            pause_seconds=periods.activity_pause,
+        )
         self.feed = ActivityFeed(self.bus, partial(take_rows, self.activity), periods.feed)
         self.reporter = Reporter(self.metrics, self.bus, self.log_writer, self.archive, self.activity)
         self.reporter.use_sessions(self.sessions)
@@ -162,26 +172,6 @@ class Process:
         """Those of all tenants: they are read again when they come."""
         self.responses.clear()
         self.rewriter.clear()
-
-
-def _make_stores(settings: Settings) -> Stores:
-    """Not opened yet. Raises StoreError for a store that this build does not know."""
-    retention = settings.retention
-    return make_stores(
-        settings.store,
-        originals_bytes=retention.originals_bytes,
-        named_bytes=retention.named_bytes,
-        keep_seconds=retention.seconds,
-    )
-
-
-def _make_keeper(
-    activity: ActivityBook, store: Store, keep_seconds: float, periods: Periods
-) -> ActivityKeeper:
-    round_seconds, pause_seconds = periods.activity_round, periods.activity_pause
-    return ActivityKeeper(
-        activity, store, keep_seconds, round_seconds=round_seconds, pause_seconds=pause_seconds
-    )
 
 
 def _make_tracer(settings: Traces) -> "Tracer | None":

@@ -9,9 +9,8 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.http.failures import describe_loop
 from gateway.settings import Problem, Settings, SettingsError
@@ -98,47 +97,31 @@ def log_change(change: Change) -> None:
         log.warning("settings: %s", problem)
 
 
-class NoteReload(Protocol):
-    def __call__(self, *, has_failed: bool) -> None: ...
+async def run_reloads(
+    load: Callable[[], Settings],
+    apply: Callable[[Settings], Awaitable[None]],
+    wanted: asyncio.Event,
+    count: Callable[[bool], None],
+) -> None:
+    """Until cancelled. What was asked for before is done first.
 
-
-class Reloader:
-    """load: raises SettingsError with every problem; runs in a thread. apply: has the gateway use settings.
-
+    load: raises SettingsError with every problem; runs in a thread. apply: has the gateway use settings.
     wanted: set to ask for a reload. If it is set during one, there is one more after it: the file may have
-    changed since it was read. note: told how each ended.
+    changed since it was read. count: told of each, and whether it has failed.
     """
-
-    def __init__(
-        self,
-        load: Callable[[], Settings],
-        apply: Callable[[Settings], Awaitable[None]],
-        wanted: asyncio.Event,
-        note: NoteReload,
-    ) -> None:
-        self._load = load
-        self._apply = apply
-        self._wanted = wanted
-        self._note = note
-
-    async def run(self) -> None:
-        """Until cancelled. What was asked for before is done first."""
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            self._note(has_failed=not await self._reload())
-
-    async def _reload(self) -> bool:
+    while True:
+        await wanted.wait()
+        wanted.clear()
+        has_failed = True
         try:
-            await self._apply(await asyncio.to_thread(self._load))
+            await apply(await asyncio.to_thread(load))
+            has_failed = False
         except (SettingsError, StoreError, OSError) as error:
             log.error("settings not reloaded, the earlier ones stay:%s", _render_block(str(error)))
         except Exception:
             # The edge: a mistake of ours must not end later reloads.
             log.exception("settings not reloaded, the earlier ones stay")
-        else:
-            return True
-        return False
+        count(has_failed)
 
 
 def _render_block(text: str) -> str:
@@ -159,20 +142,14 @@ class SettingsWatcher:
         self._path = path
         self._seen = _read_contents(path)
 
-    async def run(
-        self,
-        request: Callable[[], None],
-        pause: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    async def run(self, request: Callable[[], None]) -> None:
         """Calls `request` after each change, until cancelled.
 
-        Not before two looks in a row have found the same: a file may be half written. pause: between looks;
-        None: a second.
+        Not before two looks in a row have found the same: a file may be half written.
         """
-        pause = pause or partial(asyncio.sleep, _LOOK_SECONDS)
         latest = self._seen
         while True:
-            await pause()
+            await asyncio.sleep(_LOOK_SECONDS)
             found = await asyncio.to_thread(_read_contents, self._path)
             if found == latest and found != self._seen:
                 self._seen = found

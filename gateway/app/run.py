@@ -22,15 +22,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from gateway.app.gateway import SERVICE, Gateway, running
+from gateway.app.gateway import SERVICE, Gateway
 from gateway.app.serve import run_loop
 from gateway.command_line.clients import KnownClient, OwnSettings, find_client
 from gateway.command_line.figures import show_number_of, show_tokens, show_usd
 from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.process_setup import open_standard_streams, set_up_process
+from gateway.reporting.metrics import definitions
 from gateway.settings import BUILT_IN_UPSTREAMS, WIRE_FORMATS, Problem, Settings, SettingsError, check_url
 from gateway.store.address import find_folder
 from gateway.store.interface import StoreError
@@ -148,7 +147,7 @@ def _open_log(settings: Settings) -> Path:
 
 async def _run(settings: Settings, words: list[str], env: dict[str, str], log_path: Path) -> int:
     begun_seconds = time.time()
-    async with running(settings) as gateway:
+    async with Gateway(settings) as gateway:
         root = f"http://127.0.0.1:{gateway.port}"
         log.info("admin port %d; runs %s", gateway.admin_port, words[0])
         status = await _run_command(
@@ -212,17 +211,16 @@ def _describe(
     gateway: Gateway, settings: Settings, program: str, begun_seconds: float, log_path: Path
 ) -> str:
     """In one line, of this run alone."""
-    process = gateway.process
-    counts = _Counts(process.metrics.render().decode())
-    requests = sum(int(counts.sum("gateway_requests", format=form)) for form in WIRE_FORMATS)
+    process, metrics = gateway.process, gateway.process.metrics
+    requests = sum(int(metrics.sum(definitions.REQUESTS, format=form)) for form in WIRE_FORMATS)
     if not requests:
         return f"no request of {program} came to the gateway, so it did nothing; log: {log_path}"
-    compactions = int(counts.sum("gateway_compactions", result="done"))
+    compactions = int(metrics.sum(definitions.COMPACTIONS, result="done"))
     if not compactions:
         return f"nothing was compacted in {show_number_of(requests, 'request')}"
-    saved = show_tokens(int(counts.sum("gateway_tokens", kind="saved")))
+    saved = show_tokens(int(metrics.sum(definitions.TOKENS, kind="saved")))
     told = f"{show_number_of(compactions, 'compaction')}, {saved} tokens not sent"
-    without, with_it = (counts.sum("gateway_compared_usd", gateway=way) for way in ("without", "with"))
+    without, with_it = (metrics.sum(definitions.COMPARED_USD, gateway=way) for way in ("without", "with"))
     if without or with_it:
         usd = show_usd(abs(without - with_it))
         told += f", {usd} saved" if without >= with_it else f", {usd} more than without it"
@@ -235,18 +233,3 @@ def _describe(
     if newest is None or settings.store == "memory:":
         return told
     return f"{told}; to look at it: refold serve, then refold conversations show {newest}"
-
-
-class _Counts:
-    def __init__(self, text: str) -> None:
-        self._families = list(text_string_to_metric_families(text))
-
-    def sum(self, name: str, **labels: str) -> float:
-        """Of all series of a counter that have these labels."""
-        return sum(
-            sample.value
-            for family in self._families
-            if family.name == name
-            for sample in family.samples
-            if sample.name == f"{name}_total" and labels.items() <= sample.labels.items()
-        )

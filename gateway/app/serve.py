@@ -8,11 +8,10 @@ import shlex
 import signal
 import sys
 from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from gateway.app.reload import Reloader, SettingsWatcher
+from gateway.app.reload import SettingsWatcher, run_reloads
 from gateway.bounds.process import collect_garbage, tune_interpreter
 from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import (
@@ -33,55 +32,22 @@ from gateway.http.ports import bind_port, describe_bind_error
 from gateway.settings import Listen, Settings
 from gateway.store.address import find_folder
 
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+    from gateway.app.supervisor import Supervisor
+
+log = logging.getLogger("gateway")
+
 _CONTROLLING: Final = "/dev/tty"
 
 
-class Terminal:
-    """That this process was started from, if any. To be made when it starts."""
-
-    def __init__(self) -> None:
-        self._was_there = _is_there()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it was closed since. False for a process that never had one, such as a service."""
-        return self._was_there and not _is_there()
-
-
-def _is_there() -> bool:
+def _has_terminal() -> bool:
+    """Whether this process has one that is open."""
     try:
         os.close(os.open(_CONTROLLING, os.O_RDWR | os.O_NOCTTY))
     except OSError:
         return False
     return True
-
-
-log = logging.getLogger("gateway")
-
-
-class Serves(Protocol):
-    """A gateway of one process or of several, from its start on."""
-
-    @property
-    def port(self) -> int: ...
-
-    @property
-    def admin_port(self) -> int: ...
-
-    @property
-    def windows(self) -> int: ...
-
-    @property
-    def workers(self) -> int: ...
-
-    async def reload(self, settings: Settings) -> None: ...
-
-    def note_reload(self, *, has_failed: bool) -> None: ...
-
-    async def wait_failure(self) -> Exception:
-        """Returns when it cannot serve any longer, with the reason."""
-
-    def stop_draining(self) -> None: ...
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -126,38 +92,30 @@ def complain(text: str, beginning: str = "gateway: ") -> None:
 
 
 def warn(settings: Settings) -> None:
-    """Of what is allowed, but hardly meant."""
+    """Of what is allowed, but hardly meant: a person, or the log if a program reads it."""
     for warning in list_warnings(settings):
-        print(f"warning: {warning}", file=sys.stderr)
-
-
-def _greet(settings: Settings, gateway: Serves) -> None:
-    """Shows what was started to a person, or only the warnings to a program that reads the log."""
-    if logs_json():
-        for warning in list_warnings(settings):
+        if logs_json():
             log.warning("settings: %s", warning)
-    else:
-        _show_start_screen(settings, gateway)
+        else:
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
     # Not imported for the other commands: a health check runs every few seconds.
-    from gateway.app.gateway import running
+    from gateway.app.gateway import Gateway
 
-    return await _run(settings, source, watcher, running(settings))
+    return await _run(settings, source, watcher, Gateway(settings))
 
 
 async def _run_supervisor(
     settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None, options: argparse.Namespace
 ) -> int:
-    from gateway.app.supervisor import supervising
-    from gateway.app.worker_process import WorkerFailed
+    from gateway.app.slot import WorkerFailed
+    from gateway.app.supervisor import Supervisor
 
     arguments = render_worker_arguments(options, settings.log)
     try:
-        return await _run(
-            settings, source, watcher, supervising(settings, source, arguments, options.workers)
-        )
+        return await _run(settings, source, watcher, Supervisor(settings, source, arguments, options.workers))
     except WorkerFailed as error:
         complain(error.message, "")
         return error.status
@@ -167,16 +125,16 @@ async def _run(
     settings: Settings,
     source: SettingsSource,
     watcher: SettingsWatcher | None,
-    opening: AbstractAsyncContextManager[Serves],
+    opening: "Gateway | Supervisor",
 ) -> int:
     """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
     loop = asyncio.get_running_loop()
     signals, reloads = _take_signals(loop)
     await _refuse_taken_port(settings.listen)
-    if not logs_json():
-        warn(settings)
+    warn(settings)
     async with opening as gateway:
-        _greet(settings, gateway)
+        if not logs_json():
+            _show_start_screen(settings, gateway)
         tune_interpreter()
         background = [loop.create_task(collect_garbage())]
         background += _start_reloads(gateway, source, watcher, reloads)
@@ -195,15 +153,17 @@ async def _run(
 
 
 def _start_reloads(
-    gateway: Serves, source: SettingsSource, watcher: SettingsWatcher | None, wanted: asyncio.Event
+    gateway: "Gateway | Supervisor",
+    source: SettingsSource,
+    watcher: SettingsWatcher | None,
+    wanted: asyncio.Event,
 ) -> "list[asyncio.Task[None]]":
     async def reload(loaded: Settings) -> None:
         await gateway.reload(loaded)
         set_up_logging(loaded.log, "supervisor" if gateway.workers > 1 else "")
 
-    reloader = Reloader(source.load, reload, wanted, gateway.note_reload)
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(reloader.run())]
+    tasks = [loop.create_task(run_reloads(source.load, reload, wanted, gateway.count_reload))]
     if watcher is not None:
         tasks.append(loop.create_task(watcher.run(wanted.set)))
     return tasks
@@ -224,17 +184,24 @@ def _take_signals(loop: asyncio.AbstractEventLoop) -> "tuple[asyncio.Queue[None]
     SIGHUP reloads the settings, or ends the program as SIGTERM does if its terminal was closed.
     """
     signals: asyncio.Queue[None] = asyncio.Queue()
-    reloads, terminal = asyncio.Event(), Terminal()
-    loop.add_signal_handler(
-        signal.SIGHUP, lambda: signals.put_nowait(None) if terminal.is_gone else reloads.set()
-    )
+    reloads = asyncio.Event()
+    # False for a process that never had one, such as a service.
+    had_terminal = _has_terminal()
+
+    def take_hang_up() -> None:
+        if had_terminal and not _has_terminal():
+            signals.put_nowait(None)
+        else:
+            reloads.set()
+
+    loop.add_signal_handler(signal.SIGHUP, take_hang_up)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, signals.put_nowait, None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     return signals, reloads
 
 
-async def _hurry(signals: "asyncio.Queue[None]", gateway: Serves) -> None:
+async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway | Supervisor") -> None:
     """After one more signal, what is queued is still written, but not for longer than a moment."""
     await signals.get()
     log.warning("stopping at once")
@@ -243,7 +210,7 @@ async def _hurry(signals: "asyncio.Queue[None]", gateway: Serves) -> None:
     gateway.stop_draining()
 
 
-def _show_start_screen(settings: Settings, gateway: Serves) -> None:
+def _show_start_screen(settings: Settings, gateway: "Gateway | Supervisor") -> None:
     from gateway.command_line.start_screen import Places, render_start_screen
 
     places = Places(

@@ -6,24 +6,20 @@ Each worker opens the store itself.
 import asyncio
 import logging
 import os
-import socket
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
-from itertools import chain
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from gateway.admin.merged.front import AdminFront
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.app.crew import Crew
-from gateway.app.orders import HurryOrder, ReloadOrder, SettingsText, StartOrder, pack_settings
+from gateway.app.orders import Order, pack_settings
 from gateway.app.reload import check_change, find_change, log_change
-from gateway.app.worker_process import WorkerFailed, WorkerProcess, launch
+from gateway.app.slot import Crew, Slot, WorkerFailed
 from gateway.command_line.options import SettingsSource
 from gateway.http.failures import describe_loop
-from gateway.http.ports import bind_beside, bind_slots, close_all, describe_bind_error, is_listening
+from gateway.http.ports import bind_slots, close_all, describe_bind_error
 from gateway.settings import Settings
 
 log = logging.getLogger("gateway.workers")
@@ -37,48 +33,43 @@ _SHORT: Final = "/tmp"
 
 
 class Supervisor:
-    """source: of these settings. arguments: those of the workers, behind `gateway`."""
+    """Serves inside `async with`. At its end the workers finish open requests and end.
+
+    source: of these settings. arguments: those of the workers, behind `gateway`.
+    """
 
     def __init__(
         self, settings: Settings, source: SettingsSource, arguments: Sequence[str], workers: int
     ) -> None:
         self._settings = settings
         self._source = source
-        self._text = pack_settings(source.file)
-        self._reloaded: SettingsText | None = None
-        self._arguments = arguments
-        self.workers = workers
-        # Of each slot. They stay open here, so that new connections wait for the successor of a worker.
-        self._sockets: list[list[socket.socket]] = []
-        self._exits = AsyncExitStack()
-        self._folder = Path()
         self._live = LiveWorkers()
         self._front = AdminFront(lambda: self._settings, self._live)
-        self._crew = Crew(workers, self._launch, self._note_end, self._live.count_replaced, self._leave)
-        # The admin socket of the newest process of each slot.
-        self._admin_sockets: dict[int, Path] = {}
-        # How many processes were started, for names that are never used twice.
-        self._started = 0
+        self._crew = Crew(arguments=arguments, live=self._live, settings=pack_settings(source.file))
+        self._keepers: list[asyncio.Task[None]] = []
+        self._exits = AsyncExitStack()
+        self.workers = workers
         self.port = 0
         self.windows = 0
+        self._use(settings)
 
     @property
     def admin_port(self) -> int:
         """0 if the admin port is not served."""
         return self._front.port
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Returns once all workers serve. Raises OSError, StoreError or WorkerFailed."""
         async with AsyncExitStack() as exits:
-            folder = make_runtime_directory()
+            folder = _make_runtime_directory()
             exits.callback(folder.cleanup)
-            self._folder = Path(folder.name)
+            self._crew.folder = Path(folder.name)
             self._warn_of_memory()
             await self._open_port(exits)
             # The workers report their last metrics to it.
             exits.push_async_callback(self._front.close)
-            exits.push_async_callback(lambda: self._crew.close(self._find_end_seconds()))
-            self.windows = (await self._crew.open()).windows
+            exits.push_async_callback(self._close_workers)
+            self.windows = await self._start_workers()
             self._front.facts.port = self.port
             await self._front.open()
             log.info(
@@ -88,6 +79,7 @@ class Supervisor:
                 self.workers,
             )
             self._exits = exits.pop_all()
+        return self
 
     async def reload(self, settings: Settings) -> None:
         """Has all workers use these settings.
@@ -98,33 +90,32 @@ class Supervisor:
         await check_change(change, settings, self.port)
         reloaded = pack_settings(self._source.file)
         if reloaded is not None:
-            self._reloaded = reloaded
-            self._crew.send(ReloadOrder(settings=reloaded))
-        self._settings = change.settings
+            self._crew.reloaded = reloaded
+            self._crew.send(Order(kind="reload", settings=reloaded))
+        self._use(change.settings)
         self._front.use(change.settings.admin)
         log_change(change)
 
-    def note_reload(self, *, has_failed: bool) -> None:
+    def count_reload(self, has_failed: bool, /) -> None:
         """For the metrics."""
-        self._live.count_reload(has_failed=has_failed)
+        self._live.count_reload(has_failed)
 
     async def wait_failure(self) -> WorkerFailed:
         """Returns when no worker can be kept alive any more."""
         return await self._crew.failure
 
-    async def stop(self) -> None:
-        """Lets the workers finish open requests and end, then closes everything."""
-        self._crew.drain()
+    async def __aexit__(self, *_: object) -> None:
+        self._drain()
         self._close_port()
         await self._exits.aclose()
 
-    def _find_end_seconds(self) -> float:
-        """In which a worker drains and closes what it has."""
-        return self._settings.drain_seconds + _CLOSE_SECONDS
-
     def stop_draining(self) -> None:
         """The workers no longer wait for open requests."""
-        self._crew.send(HurryOrder())
+        self._crew.send(Order(kind="hurry"))
+
+    def _use(self, settings: Settings) -> None:
+        self._settings = settings
+        self._crew.end_seconds = settings.drain_seconds + _CLOSE_SECONDS
 
     def _warn_of_memory(self) -> None:
         if self._settings.store == "memory:":
@@ -134,13 +125,14 @@ class Supervisor:
             )
 
     async def _open_port(self, exits: AsyncExitStack) -> None:
-        listen = self._settings.listen
+        listen, crew = self._settings.listen, self._crew
         try:
-            self._sockets = await bind_slots(listen.host, listen.port, self.workers)
+            places = await bind_slots(listen.host, listen.port, self.workers)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
+        crew.slots = [Slot(number, sockets, crew) for number, sockets in enumerate(places, 1)]
         exits.callback(self._close_port)
-        self.port = self._sockets[0][0].getsockname()[1]
+        self.port = places[0][0].getsockname()[1]
         upstreams = self._settings.upstreams.values()
         loop = await asyncio.to_thread(describe_loop, upstreams, listen, self.port)
         if loop is not None:
@@ -148,64 +140,63 @@ class Supervisor:
 
     def _close_port(self) -> None:
         """In this process. The workers still have it."""
-        for sockets in self._sockets:
-            close_all(sockets)
-            sockets.clear()
+        for slot in self._crew.slots:
+            close_all(slot.sockets)
+            slot.sockets.clear()
 
-    def _let_leave(self, slot: int) -> float:
-        """Returns the seconds that the worker has for its end."""
-        self._leave(slot)
-        return self._find_end_seconds()
+    async def _start_workers(self) -> int:
+        """Returns once all serve: how many models have a window in the bundled table.
 
-    def _leave(self, slot: int) -> None:
-        """New connections go to the other workers, unless none listens. Those that already wait here and
-        that no process accepts are reset.
+        Raises WorkerFailed, or OSError if the system starts no process.
         """
-        others = chain.from_iterable(self._sockets[:slot] + self._sockets[slot + 1 :])
-        if any(map(is_listening, others)):
-            close_all(self._sockets[slot])
-            self._sockets[slot].clear()
+        starts = [asyncio.create_task(slot.begin()) for slot in self._crew.slots]
+        try:
+            windows = await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            await self._kill()
+            raise
+        self._keepers = [asyncio.create_task(slot.keep()) for slot in self._crew.slots]
+        for keeper in self._keepers:
+            keeper.add_done_callback(self._note_keeper)
+        return windows[0]
 
-    async def _launch(self, slot: int) -> WorkerProcess:
-        if not self._sockets[slot]:
-            self._sockets[slot] = bind_beside(next(filter(None, self._sockets)))
-        self._started += 1
-        admin_socket = self._folder / f"{slot + 1}-{self._started}.admin"
-        order = StartOrder(
-            settings=self._text,
-            reloaded=self._reloaded,
-            listening=tuple(each.fileno() for each in self._sockets[slot]),
-            admin_path=str(admin_socket),
-            checks_upstreams=slot == 0,
-        )
-        worker = await launch(slot + 1, self._arguments, order, partial(self._let_leave, slot))
-        if self._reloaded is not None and self._reloaded != order.reloaded:
-            worker.send(ReloadOrder(settings=self._reloaded))
-        self._admin_sockets[slot] = admin_socket
-        self._live.add(admin_socket)
-        return worker
+    def _note_keeper(self, keeper: "asyncio.Task[None]") -> None:
+        """A mistake of ours in a keeper must not leave a slot empty without a word."""
+        if not keeper.cancelled() and keeper.exception() is not None:
+            self._crew.fail(WorkerFailed(f"workers cannot be kept alive: {keeper.exception()!r}"))
 
-    def _note_end(self, slot: int) -> None:
-        admin_socket = self._admin_sockets.pop(slot)
-        self._live.remove(admin_socket)
-        # A worker that was killed has left it.
-        admin_socket.unlink(missing_ok=True)
+    def _drain(self) -> None:
+        """All workers finish their open requests and end. None is replaced any more."""
+        self._crew.is_stopping = True
+        self._crew.send(Order(kind="drain"))
 
+    async def _close_workers(self) -> None:
+        """Returns once all have ended. Those that take too long are killed."""
+        self._drain()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        try:
+            async with asyncio.timeout(self._crew.end_seconds):
+                await self._reap()
+        except TimeoutError:
+            left = sum(not slot.is_empty for slot in self._crew.slots)
+            log.warning("workers have not ended in time and are killed: %d", left)
+            await self._kill()
 
-@asynccontextmanager
-async def supervising(
-    settings: Settings, source: SettingsSource, arguments: Sequence[str], workers: int
-) -> AsyncIterator[Supervisor]:
-    """Serves while the block lasts, see `Supervisor`. Raises OSError, StoreError or WorkerFailed."""
-    supervisor = Supervisor(settings, source, arguments, workers)
-    await supervisor.start()
-    try:
-        yield supervisor
-    finally:
-        await supervisor.stop()
+    async def _kill(self) -> None:
+        for slot in self._crew.slots:
+            slot.kill()
+        await self._reap()
+
+    async def _reap(self) -> None:
+        await asyncio.gather(*(slot.wait() for slot in self._crew.slots))
 
 
-def make_runtime_directory() -> "tempfile.TemporaryDirectory[str]":
+def _make_runtime_directory() -> "tempfile.TemporaryDirectory[str]":
     """For the sockets of one running gateway, which only its user can enter. It is gone after its `cleanup`.
 
     Raises OSError if there is no place for temporary files.

@@ -7,25 +7,20 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.app.gateway import Gateway, WorkerPlace, running
+from gateway.app.gateway import Gateway, WorkerPlace
 from gateway.app.orders import (
     BEAT_SECONDS,
-    ORDERS,
-    AliveReport,
-    DrainOrder,
-    FailedReport,
-    HurryOrder,
-    Link,
+    MOST_BYTES,
     Order,
-    ReadyReport,
-    ReloadOrder,
-    RetiringReport,
+    Report,
     SettingsText,
     StartOrder,
+    receive,
+    send,
     unpack_settings,
 )
 from gateway.app.reload import find_change
@@ -47,14 +42,16 @@ async def run_worker(options: argparse.Namespace) -> int:
     """Serves until the supervisor says otherwise, or has gone. Returns the exit status."""
     is_told_to_end = asyncio.Event()
     _obey_supervisor_only(is_told_to_end)
-    link = await Link(ORDERS).open(socket.socket(fileno=options.link))
+    reader, writer = await asyncio.open_unix_connection(
+        sock=socket.socket(fileno=options.link), limit=MOST_BYTES
+    )
     try:
-        order = await link.receive()
-        if isinstance(order, StartOrder):
-            return await _Worker(options, link, order, is_told_to_end).run()
-        return 1
+        order = await receive(reader, StartOrder)
+        if order is None:
+            return 1
+        return await _Worker(options, (reader, writer), order, is_told_to_end).run()
     finally:
-        link.close()
+        writer.close()
 
 
 def _obey_supervisor_only(is_told_to_end: asyncio.Event) -> None:
@@ -67,11 +64,17 @@ def _obey_supervisor_only(is_told_to_end: asyncio.Event) -> None:
 
 
 class _Worker:
+    """link: to the supervisor. order: its first one."""
+
     def __init__(
-        self, options: argparse.Namespace, link: Link[Order], order: StartOrder, is_told_to_end: asyncio.Event
+        self,
+        options: argparse.Namespace,
+        link: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        order: StartOrder,
+        is_told_to_end: asyncio.Event,
     ) -> None:
         self._options = options
-        self._link = link
+        self._reader, self._writer = link
         self._order = order
         self._is_told_to_end = is_told_to_end
         # Set if the whole gateway ends. Otherwise the other workers go on without this one.
@@ -83,12 +86,12 @@ class _Worker:
         async with AsyncExitStack() as opened:
             opened.callback(close_all, sockets)
             try:
-                gateway = await opened.enter_async_context(self._open(sockets))
+                gateway = await opened.enter_async_context(self._make(sockets))
             except (SettingsError, StoreError, OSError) as error:
                 status = 2 if isinstance(error, SettingsError) else 1
-                self._link.send(FailedReport(reason=str(error), status=status))
+                self._report(Report(kind="failed", reason=str(error), status=status))
                 return status
-            self._link.send(ReadyReport(windows=gateway.windows))
+            self._report(Report(kind="ready", windows=gateway.windows))
             tune_interpreter()
             # The supervisor hears from it, and is heard, until it is closed.
             loop = asyncio.get_running_loop()
@@ -108,8 +111,8 @@ class _Worker:
             _remove_left_over(Path(self._order.admin_path))
         return 0
 
-    def _open(self, sockets: Sequence[socket.socket]) -> AbstractAsyncContextManager[Gateway]:
-        """Raises SettingsError."""
+    def _make(self, sockets: Sequence[socket.socket]) -> Gateway:
+        """Not open yet. Raises SettingsError or StoreError."""
         settings, reloaded = self._load_settings(self._order.settings), self._order.reloaded
         if reloaded is not None:
             # What the other workers did at that time: some settings stay those of the start.
@@ -120,23 +123,26 @@ class _Worker:
             admin_socket=Path(self._order.admin_path),
             checks_upstreams=self._order.checks_upstreams,
         )
-        return running(settings, place)
+        return Gateway(settings, place)
 
     def _load_settings(self, sent: SettingsText | None) -> Settings:
         """Raises SettingsError, which the supervisor has had first."""
         path = Path(self._options.config or "")
         return load_chosen_settings(self._options, os.environ, unpack_settings(sent, path))
 
+    def _report(self, report: Report) -> None:
+        send(self._writer, report)
+
     async def _beat(self) -> None:
         """Never returns."""
         while True:
-            self._link.send(AliveReport())
+            self._report(Report(kind="alive"))
             await asyncio.sleep(BEAT_SECONDS)
 
     async def _retire(self, gateway: Gateway) -> None:
         """Sends the clients to other workers, without an error for those that are about to ask."""
         log.info("leaving everything new to the other workers")
-        self._link.send(RetiringReport())
+        self._report(Report(kind="retiring"))
         gateway.server.retire()
         # Meanwhile the supervisor closes its sockets: what came to those after ours are closed would be lost.
         await self._wait_last_call()
@@ -149,7 +155,7 @@ class _Worker:
             async with asyncio.timeout(_RETIRE_SECONDS):
                 await self._is_last_call.wait()
 
-    async def _reload(self, gateway: Gateway, sent: SettingsText) -> None:
+    async def _reload(self, gateway: Gateway, sent: SettingsText | None) -> None:
         try:
             settings = await asyncio.to_thread(self._load_settings, sent)
             await gateway.reload(settings)
@@ -159,19 +165,14 @@ class _Worker:
 
     async def _obey(self, gateway: Gateway) -> None:
         """Carries out the orders of the supervisor."""
-        while (order := await self._link.receive()) is not None:
-            match order:
-                case DrainOrder():
-                    self._end_with_all()
-                case HurryOrder():
-                    self._end_with_all()
-                    end_within(HURRY_SECONDS)
-                    gateway.stop_draining()
-                case ReloadOrder() as reload:
-                    await self._reload(gateway, reload.settings)
-                case StartOrder():
-                    # Only the first message is one.
-                    pass
+        while (order := await receive(self._reader, Order)) is not None:
+            if order.kind == "reload":
+                await self._reload(gateway, order.settings)
+                continue
+            self._end_with_all()
+            if order.kind == "hurry":
+                end_within(HURRY_SECONDS)
+                gateway.stop_draining()
         log.warning("the supervisor has ended, so this worker ends, too")
         self._is_orphaned = True
         gateway.server.stop_listening()

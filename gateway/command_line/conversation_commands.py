@@ -21,10 +21,10 @@ from gateway.admin.answers import (
     FoundPart,
     RequestList,
     SearchPage,
+    SessionPage,
     SummaryList,
     SummaryRow,
 )
-from gateway.admin.session_answers import SessionPage
 from gateway.admin.session_markdown import render_markdown
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, make_printable, render_json

@@ -16,7 +16,7 @@ from typing import Any, Final
 import aiohttp
 
 from gateway.admin.answers import TotalsPage
-from gateway.app.gateway import Gateway, running
+from gateway.app.gateway import Gateway
 from gateway.command_line.admin_client import AdminClient
 from gateway.command_line.economics_lines import describe_saved
 from gateway.command_line.figures import draw_bar
@@ -142,7 +142,7 @@ async def run_demo(
     """
     async with StandIn() as model:
         settings = _make_settings(model.base_url)
-        async with running(settings) as gateway:
+        async with Gateway(settings) as gateway:
             _introduce(write, gateway)
             with _showing_log(write):
                 through = await _play_through(gateway, model, write, pause_seconds)

@@ -31,7 +31,7 @@ class ActivityFeed:
         """Never returns."""
         while True:
             await asyncio.sleep(self._period_seconds)
-            if self._bus.watchers:
+            if self._bus.has_watchers:
                 await self.publish()
 
     async def publish(self) -> None:

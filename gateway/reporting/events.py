@@ -131,10 +131,13 @@ def render_event(event: Event) -> bytes:
 
 
 class Subscription:
-    """The events that wait for one subscriber. The oldest are dropped if it is too slow."""
+    """The events that wait for one subscriber. The oldest are dropped if it is too slow.
 
-    def __init__(self, max_waiting: int) -> None:
-        self._max_waiting = max_waiting
+    watches: whether it shows what conversations do.
+    """
+
+    def __init__(self, *, watches: bool = False) -> None:
+        self.watches = watches
         self._waiting: deque[Event] = deque()
         self._waiting_bytes = 0
         self._lost = 0
@@ -143,7 +146,7 @@ class Subscription:
     def put(self, event: Event) -> None:
         size_bytes = _weigh(event)
         while self._waiting and (
-            len(self._waiting) >= self._max_waiting or self._waiting_bytes + size_bytes > _MAX_WAITING_BYTES
+            len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + size_bytes > _MAX_WAITING_BYTES
         ):
             self._pop()
             self._lost += 1
@@ -183,23 +186,17 @@ def _weigh(event: Event) -> int:
 class Bus:
     """Publishing never waits."""
 
-    def __init__(self, max_waiting: int = _MAX_WAITING) -> None:
-        self._max_waiting = max_waiting
+    def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
-        # Those of them that show what conversations do.
-        self._watching: set[Subscription] = set()
 
     @property
-    def subscribers(self) -> int:
-        return len(self._subscriptions)
-
-    @property
-    def watchers(self) -> int:
-        return len(self._watching)
+    def has_watchers(self) -> bool:
+        return any(subscription.watches for subscription in self._subscriptions)
 
     def publish_to_watchers(self, event: Event) -> None:
-        for subscription in self._watching:
-            subscription.put(event)
+        for subscription in self._subscriptions:
+            if subscription.watches:
+                subscription.put(event)
 
     def publish(self, event: Event) -> None:
         for subscription in self._subscriptions:
@@ -210,12 +207,9 @@ class Bus:
         """The subscription gets what is published while this is open. watches: also what is published to
         watchers.
         """
-        subscription = Subscription(self._max_waiting)
+        subscription = Subscription(watches=watches)
         self._subscriptions.add(subscription)
-        if watches:
-            self._watching.add(subscription)
         try:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
-            self._watching.discard(subscription)

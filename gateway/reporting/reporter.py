@@ -28,7 +28,7 @@ from gateway.reporting.events import (
     SessionCompacted,
     make_boundary,
 )
-from gateway.reporting.metrics import Metrics
+from gateway.reporting.metrics import Metrics, definitions
 from gateway.sessions.keeper import SessionKeeper
 
 if TYPE_CHECKING:
@@ -83,13 +83,7 @@ class Reporter:
         noted = self._activity.note_request(turn, plan, usage)
         if self._sessions is not None and not is_deleted:
             self._sessions.note_request(turn)
-        tenant = turn.tenant.label
-        self._metrics.note_request(tenant, plan, usage)
-        self._metrics.money.note_request(tenant, noted, usage)
-        if noted.brings_into_use:
-            self._metrics.count_used_summary()
-        if noted.change is not None:
-            self._metrics.count_cache_break(noted.change)
+        self._metrics.note_request(turn.tenant.label, plan, usage, noted)
 
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
@@ -100,14 +94,14 @@ class Reporter:
         where += f" riding={result.riding_calls} seconds={seconds:.1f}"
         outcome = result.outcome
         if isinstance(outcome, Pivot):
-            self._count(request, None)
+            self._metrics.count_compaction(request, None)
             _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where, extra=name_ids(turn))
             self._publish_compacted(turn, outcome, request, result)
             self._archive.keep_compacted(turn, cut, outcome)
             if self._sessions is not None:
                 self._sessions.note_summary(turn, outcome)
         else:
-            self._count(request, outcome.reason)
+            self._metrics.count_compaction(request, outcome.reason)
             level = logging.DEBUG if outcome == OVER_BUDGET else logging.WARNING
             _compactor.log(
                 level,
@@ -118,7 +112,7 @@ class Reporter:
                 extra=name_ids(turn),
             )
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
-        self._metrics.note_compaction_time(request.kind, seconds)
+        self._metrics.observe(definitions.COMPACTION_SECONDS, seconds, (request.kind,))
         entry = self._make_entry(cut, result, request, seconds)
         if self._tracer is not None:
             self._tracer.record_compaction(
@@ -126,16 +120,16 @@ class Reporter:
             )
         self._log_writer.note(turn, entry)
         money = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
-        self._metrics.money.note_summary(turn.tenant.label, money)
+        self._metrics.note_summary_money(turn.tenant.label, money)
 
     def note_unused_summary(self, turn: Turn, result: CompactionResult) -> None:
         """Another process has stored its own, and reports that one. The calls are paid for, so they count."""
         money = self._activity.note_summary_calls(turn, result)
-        self._metrics.money.note_summary(turn.tenant.label, money)
+        self._metrics.note_summary_money(turn.tenant.label, money)
 
     def note_unaffordable_summary(self, turn: Turn) -> None:
         """It was not made because of the tenant's budget."""
-        self._metrics.count_unaffordable_summary(turn.tenant.display_name)
+        self._metrics.add(definitions.SUMMARIES_OVER_BUDGET, (turn.tenant.display_name,))
 
     def note_edit(self, turn: Turn, before: Pivot, edited: Pivot) -> None:
         """A person has edited a summary, or restored an earlier version. Ids and sizes, and no text."""
@@ -157,14 +151,14 @@ class Reporter:
 
     def note_held_digest(self, turn: Turn, digest: Pivot, request: CompactionRequest) -> None:
         """A digest for one request alone. There may be one for each, so nothing about it is stored."""
-        self._count(request, None)
+        self._metrics.count_compaction(request, None)
         _compactor.debug(
             "digest covers=%d conversation=%s", digest.covers, turn.conversation_id, extra=name_ids(turn)
         )
 
     def note_nothing_to_compact(self, turn: Turn, request: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing to compact."""
-        self._count(request, NOTHING_TO_COMPACT)
+        self._metrics.count_compaction(request, NOTHING_TO_COMPACT)
         _compactor.info(
             "manual compaction: %s conversation=%s",
             *(NOTHING_TO_COMPACT, turn.conversation_id),
@@ -200,7 +194,7 @@ class Reporter:
                 extra=name_ids(turn),
             )
             return
-        self._metrics.count_pruning()
+        self._metrics.add(definitions.PRUNINGS)
         self._activity.note_pruning(turn)
         self._bus.publish(
             Pruned(
@@ -215,7 +209,7 @@ class Reporter:
         """Upstream said that the request is too large. The text of its error may quote the conversation, so
         only its numbers are reported.
         """
-        self._metrics.count_refusal(overflow.kind, is_retried=is_retried)
+        self._metrics.add(definitions.OVERFLOW_REFUSALS, (overflow.kind, str(is_retried).lower()))
         _recovery.warning(
             "too long for upstream: conversation=%s kind=%s retried=%s sent=%d context=%s input=%s used=%s",
             *(turn.conversation_id, overflow.kind, is_retried, plan.sent),
@@ -237,14 +231,14 @@ class Reporter:
 
     def note_recovered(self) -> None:
         """A client got the response to a smaller request, after upstream had refused a larger one."""
-        self._metrics.count_recovered()
+        self._metrics.add(definitions.OVERFLOW_RECOVERED)
 
     def note_truncation(self, turn: Turn, prompt_tokens: int, before: int, added: int) -> None:
         """Upstream silently left out a part of the prompt.
 
         prompt_tokens: its count now. before: its count of the request before. added: tokens added since.
         """
-        self._metrics.count_truncation()
+        self._metrics.add(definitions.TRUNCATIONS)
         _recovery.warning(
             "upstream left out a part of the prompt: conversation=%s prompt_tokens=%d previous=%d added=%d",
             *(turn.conversation_id, prompt_tokens, before, added),
@@ -260,10 +254,6 @@ class Reporter:
                 used=prompt_tokens,
             )
         )
-
-    def _count(self, request: CompactionRequest, failure: str | None) -> None:
-        self._metrics.count_compaction(request.kind, failure)
-        self._metrics.count_trigger(request, failure)
 
     def _publish_compacted(
         self, turn: Turn, pivot: Pivot, request: CompactionRequest, result: CompactionResult

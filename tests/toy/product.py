@@ -25,7 +25,7 @@ from pathlib import Path
 import yaml
 
 import gateway.__main__ as program
-from gateway.app.gateway import Gateway, running
+from gateway.app.gateway import Gateway
 from gateway.app.process import Periods
 from gateway.settings import Settings, load_settings
 from gateway.settings import SettingsError as SettingsError
@@ -127,7 +127,7 @@ async def serve(
         folder = Path(name)
         path = None if settings is None else await asyncio.to_thread(_write, folder, settings)
         loaded = await asyncio.to_thread(_load, path, env or {}, upstream)
-        async with running(loaded, periods=periods) as app:
+        async with Gateway(loaded, periods=periods) as app:
             yield Product(app, folder)
 
 

@@ -2,33 +2,97 @@
 
 The last values of a worker are kept, also when it is dead, so no counter goes backwards. A worker that ends
 in order sends its last values itself; one that is killed loses what it counted in its last second.
+
+Counters, and the parts of histograms and summaries, are summed, those of ended workers included: what a
+worker has counted stays counted. Gauges are summed over the workers that run. Of times of creation the
+earliest counts, and what only names a version stays 1. Quantiles of a summary are left out, because they
+cannot be merged.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.admin.merged.metrics_sum import (
-    NOTHING,
-    Families,
-    Family,
-    SampleKey,
-    keep_counted,
-    make_metrics,
-    parse_metrics,
-    sum_metrics,
-)
 from gateway.admin.merged.worker_client import PATIENCE_SECONDS, WorkerPage, ask
 from gateway.reporting.metrics.definitions import RELOADS
 
 _PERIOD_SECONDS: Final = 1.0
+
+# Name and labels of a sample.
+_SampleKey = tuple[str, tuple[tuple[str, str], ...]]
+
+_CUMULATIVE: Final = frozenset({"counter", "histogram", "summary"})
+_CREATED: Final = "_created"
+_INFO: Final = "_info"
+_QUANTILE: Final = "quantile"
+
+
+class _Family(msgspec.Struct):
+    """The sums of all samples of one metric, in the order in which they were rendered."""
+
+    text: str
+    kind: str
+    values: dict[_SampleKey, float]
+
+
+class MetricSums:
+    """Of the metrics of several processes, by their names."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, _Family] = {}
+
+    def copy(self) -> "MetricSums":
+        copied = MetricSums()
+        for name, family in self._families.items():
+            copied._families[name] = msgspec.structs.replace(family, values={**family.values})
+        return copied
+
+    def add(self, text: str, *, has_ended: bool = False) -> None:
+        """text: in Prometheus' format; nothing is added if it is not. has_ended: only what still counts when
+        the worker has ended.
+        """
+        try:
+            metrics = list(text_string_to_metric_families(text))
+        except ValueError:
+            return
+        for metric in metrics:
+            if has_ended and metric.type not in _CUMULATIVE and not metric.name.endswith(_CREATED):
+                continue
+            self.add_metric(metric)
+
+    def add_metric(self, metric: Metric) -> None:
+        new = _Family(metric.documentation, metric.type, {})
+        values, merge = self._families.setdefault(metric.name, new).values, _choose_merge(metric.name)
+        for sample in metric.samples:
+            if metric.type == "summary" and _QUANTILE in sample.labels:
+                continue
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            values[key] = merge((values[key], sample.value)) if key in values else sample.value
+
+    def list(self) -> Iterator[Metric]:
+        """As a registry's collector gives them, to be rendered."""
+        for name, family in self._families.items():
+            metric = Metric(name, family.text, family.kind)
+            metric.samples = [
+                Sample(key, dict(labels), value) for (key, labels), value in family.values.items()
+            ]
+            yield metric
+
+
+def _choose_merge(name: str) -> Callable[[Sequence[float]], float]:
+    if name.endswith(_CREATED):
+        return min
+    return max if name.endswith(_INFO) else sum
 
 
 class _WorkerMetrics:
@@ -60,7 +124,7 @@ class MetricsCollector(Collector):
         self._period_seconds = period_seconds
         self._workers: dict[Path, _WorkerMetrics] = {}
         # Counted by workers that have ended.
-        self._kept: Families = NOTHING
+        self._kept = MetricSums()
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -84,34 +148,29 @@ class MetricsCollector(Collector):
         """The worker has ended. What it has counted is kept."""
         ended = self._workers.pop(socket, None)
         if ended is not None:
-            self._kept = sum_metrics((self._kept, keep_counted(_parse(ended.text))))
+            self._kept.add(ended.text, has_ended=True)
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
-        parts = [_parse(worker.text) for worker in self._workers.values()]
-        yield from make_metrics(sum_metrics((self._kept, *parts, self._describe_reloads())))
+        sums = self._kept.copy()
+        for worker in self._workers.values():
+            sums.add(worker.text)
+        sums.add_metric(self._describe_reloads())
+        yield from sums.list()
         yield GaugeMetricFamily("gateway_workers", "Workers that run.", len(self._live.sockets))
         yield CounterMetricFamily(
             "gateway_workers_replaced", "Workers that were started for others that died.", self._live.replaced
         )
 
-    def _describe_reloads(self) -> Families:
+    def _describe_reloads(self) -> Metric:
         """The supervisor loads the settings for all workers, so only it knows of failures."""
-        values: dict[SampleKey, float] = {
-            (f"{RELOADS.name}_total", (("result", result),)): count
-            for result, count in self._live.reloads.items()
-        }
-        return {RELOADS.name: Family(RELOADS.name, RELOADS.text, "counter", values)} if values else NOTHING
+        family = CounterMetricFamily(RELOADS.name, RELOADS.text, labels=RELOADS.labels)
+        for result, count in self._live.reloads.items():
+            family.add_metric((result,), count)
+        return family
 
     async def _refresh(self) -> None:
         for socket in self._live.sockets:
             if socket not in self._workers:
                 self._workers[socket] = _WorkerMetrics(socket)
         await asyncio.gather(*(worker.refresh() for worker in self._workers.values()))
-
-
-def _parse(text: str) -> Families:
-    try:
-        return parse_metrics(text)
-    except ValueError:
-        return NOTHING

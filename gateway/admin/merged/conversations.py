@@ -1,10 +1,12 @@
 """The operations of the admin API, asked of all workers or of the one that knows most.
 
-What lies in the store (the log and the originals) any worker can tell, also of a conversation that it never
-saw. A worker that does not answer within a second is left out.
+A turn may go to any worker, so several of them may know one conversation. The one that answered its newest
+turn knows most. What lies in the store (the log and the originals) any worker can tell, also of a
+conversation that it never saw. A worker that does not answer within a second is left out.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,8 +17,8 @@ from aiohttp import hdrs, web
 
 from gateway.activity.rows import Row
 from gateway.admin.answers import ConversationList, TotalsPage
+from gateway.admin.conversation_list import find_place, make_cursor, make_totals
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.admin.merged.ranking import Ranking, merge_pages, merge_rows, put_bodies_first, rank
 from gateway.admin.merged.worker_client import Silent, WorkerAnswer, WorkerPage, ask, ask_all
 from gateway.admin.operations import (
     MOST_ROWS,
@@ -25,14 +27,10 @@ from gateway.admin.operations import (
     ListQuery,
     Operation,
     Reach,
-    find_operation,
 )
-from gateway.admin.problems import AdminRefusal
-from gateway.admin.routing import Answer, Handlers, read_query
-from gateway.admin.texts import PEER_HEADER
-from gateway.admin.totals import make_totals
+from gateway.admin.routing import PEER_HEADER, AdminRefusal, Answer, Handlers, read_query
 
-_LIST: Final = PREFIXES[0] + find_operation("listConversations").path
+_LIST: Final = PREFIXES[0] + "/conversations"
 _SHOW: Final = "showConversation"
 # For a page that is read from the store, or work that is begun, at a worker that has just answered.
 _LONG_SECONDS: Final = 15.0
@@ -40,6 +38,76 @@ _LONG_SECONDS: Final = 15.0
 _LONGEST_SECONDS: Final = 600.0
 
 _Forward = Callable[[Operation, web.Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """knowing: pages of the workers that know the conversation, newest first; others: workers that do not.
+
+    has_silent: a worker did not answer, and may know it.
+    """
+
+    knowing: Sequence[tuple[Path, WorkerPage]]
+    others: Sequence[Path]
+    has_silent: bool
+
+    @property
+    def sockets(self) -> list[Path]:
+        """Every worker that answers, the best first."""
+        return [*(socket for socket, _ in self.knowing), *self.others]
+
+
+def _rank(sockets: Sequence[Path], answers: Sequence[WorkerAnswer]) -> _Ranking:
+    """answers: of each worker, to the question for the conversation's own page."""
+    pages = [
+        (socket, answer)
+        for socket, answer in zip(sockets, answers, strict=True)
+        if isinstance(answer, WorkerPage)
+    ]
+    knowing = [(socket, page) for socket, page in pages if page.status == 200]
+    return _Ranking(
+        knowing=sorted(knowing, key=lambda each: _read_time(each[1].parse()), reverse=True),
+        others=[socket for socket, page in pages if page.status != 200],
+        has_silent=any(isinstance(answer, Silent) for answer in answers),
+    )
+
+
+def _put_bodies_first(ranking: _Ranking) -> list[Path]:
+    """The workers that know the conversation. The first holds its newest body, so it can compact now."""
+    return [
+        socket for socket, page in sorted(ranking.knowing, key=lambda each: not _has_body(each[1].parse()))
+    ]
+
+
+def merge_rows(rows: Iterable[Row]) -> list[Row]:
+    """Each conversation once, as the worker shows it that saw it last; the newest first."""
+    newest: dict[str, Row] = {}
+    for row in rows:
+        known = newest.get(row.id)
+        if known is None or find_place(row) > find_place(known):
+            newest[row.id] = row
+    return sorted(newest.values(), key=find_place, reverse=True)
+
+
+def _merge_pages(pages: Sequence[ConversationList], limit: int) -> ConversationList:
+    """The same page of the list of all workers. pages: of each worker, with as many rows at most.
+
+    Where a worker has more rows than it shows, nothing older than the last of them is shown.
+    """
+    rows = merge_rows(row for page in pages for row in page.conversations)
+    ends = [find_place(page.conversations[-1]) for page in pages if page.next and page.conversations]
+    shown = [row for row in rows if not ends or find_place(row) >= max(ends)][:limit]
+    has_more = bool(shown) and (bool(ends) or len(shown) < len(rows))
+    return ConversationList(conversations=shown, next=make_cursor(shown[-1]) if has_more else None)
+
+
+def _read_time(entry: object) -> str:
+    """All workers write UTC in one form, so texts compare as times do."""
+    return str(entry.get("last_seen", "")) if isinstance(entry, dict) else ""
+
+
+def _has_body(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.get("body_in_memory") is True
 
 
 class MergedConversations:
@@ -71,7 +139,7 @@ class MergedConversations:
         refused = next((page for page in pages if page.status != 200), None)
         if refused is not None:
             return _respond(refused)
-        return merge_pages([_read_list(page) for page in pages], query.limit)
+        return _merge_pages([_read_list(page) for page in pages], query.limit)
 
     async def _sum(self, _: Operation, request: web.Request) -> TotalsPage:
         if not self._workers.sockets:
@@ -111,7 +179,7 @@ class MergedConversations:
         ranking = await self._rank(request)
         if not ranking.knowing:
             raise _unknown(ranking)
-        return await _ask_each(put_bodies_first(ranking), request)
+        return await _ask_each(_put_bodies_first(ranking), request)
 
     async def _ask_any(self, _: Operation, request: web.Request) -> Answer:
         """One worker, which tells the others by the store."""
@@ -122,10 +190,10 @@ class MergedConversations:
                 return _respond(answer)
         raise _busy()
 
-    async def _rank(self, request: web.Request) -> Ranking:
+    async def _rank(self, request: web.Request) -> _Ranking:
         sockets = self._workers.sockets
         path = f"{_LIST}/{quote(request.match_info['id'], safe='')}"
-        return rank(sockets, await ask_all(sockets, path))
+        return _rank(sockets, await ask_all(sockets, path))
 
 
 async def _ask_each(sockets: Iterable[Path], request: web.Request) -> Answer:
@@ -188,7 +256,7 @@ def _respond(page: WorkerPage) -> web.Response:
     return web.Response(status=page.status, body=page.body, headers=page.headers)
 
 
-def _unknown(ranking: Ranking) -> AdminRefusal:
+def _unknown(ranking: _Ranking) -> AdminRefusal:
     if ranking.has_silent or not ranking.others:
         return _busy()
     return AdminRefusal(404, "no such conversation is known")

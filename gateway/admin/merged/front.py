@@ -19,15 +19,12 @@ from gateway.admin.answers import GatewayPage
 from gateway.admin.event_stream import EventStream
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.merged.collector import MetricsCollector
-from gateway.admin.merged.conversations import MergedConversations
+from gateway.admin.merged.conversations import MergedConversations, merge_rows
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.admin.merged.ranking import merge_rows
-from gateway.admin.merged.worker_client import WorkerPage, ask_all, open_session
+from gateway.admin.merged.worker_client import CHANGED_PATH, FAREWELL, WorkerPage, ask_all, open_session
 from gateway.admin.openapi import show_document
 from gateway.admin.routing import Handlers, make_routes
 from gateway.admin.server import AdminServer
-from gateway.admin.worker_activity import CHANGED_PATH
-from gateway.admin.worker_stream import FAREWELL
 from gateway.reporting.activity_feed import ActivityFeed
 from gateway.reporting.events import Bus, Relayed
 from gateway.reporting.metrics import CONTENT_TYPE
@@ -88,18 +85,17 @@ class EventRelay:
             self._bus.publish(Relayed(name=name, data=data))
 
 
-class MergedPages:
-    def __init__(
-        self,
-        facts: GatewayFacts,
-        collector: MetricsCollector,
-        events: EventStream,
-        conversations: MergedConversations,
-    ) -> None:
-        self._facts = facts
-        self._collector = collector
-        self._events = events
-        self._conversations = conversations
+class AdminFront:
+    def __init__(self, find_settings: Callable[[], Settings], workers: LiveWorkers) -> None:
+        bus = Bus()
+        self.facts = GatewayFacts(find_settings)
+        self._collector = MetricsCollector(workers)
+        self._relay = EventRelay(workers, bus, self._collector)
+        self._feed = ActivityFeed(bus, partial(take_all_rows, workers))
+        self._events = EventStream(bus)
+        self._conversations = MergedConversations(workers)
+        self._server = AdminServer(find_settings().admin, self)
+        self._tasks: list[asyncio.Task[None]] = []
 
     def routes(self) -> list[web.RouteDef]:
         own: Handlers = {
@@ -109,24 +105,6 @@ class MergedPages:
         }
         handlers = {**self._conversations.list_handlers(), **own}
         return [web.get("/metrics", self._show_metrics), *make_routes(handlers)]
-
-    async def _show_gateway(self, request: web.Request) -> GatewayPage:
-        return self._facts.show(request)
-
-    async def _show_metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=await self._collector.render(), headers={"Content-Type": CONTENT_TYPE})
-
-
-class AdminFront:
-    def __init__(self, find_settings: Callable[[], Settings], workers: LiveWorkers) -> None:
-        bus = Bus()
-        self.facts = GatewayFacts(find_settings)
-        self._collector = MetricsCollector(workers)
-        self._relay = EventRelay(workers, bus, self._collector)
-        self._feed = ActivityFeed(bus, partial(take_all_rows, workers))
-        pages = MergedPages(self.facts, self._collector, EventStream(bus), MergedConversations(workers))
-        self._server = AdminServer(find_settings().admin, pages)
-        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def port(self) -> int:
@@ -151,6 +129,12 @@ class AdminFront:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+
+    async def _show_gateway(self, request: web.Request) -> GatewayPage:
+        return self.facts.show(request)
+
+    async def _show_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=await self._collector.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
 async def take_all_rows(workers: LiveWorkers) -> list[Row]:

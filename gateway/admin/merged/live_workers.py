@@ -32,7 +32,7 @@ class LiveWorkers:
     def count_replaced(self) -> None:
         self.replaced += 1
 
-    def count_reload(self, *, has_failed: bool) -> None:
+    def count_reload(self, has_failed: bool, /) -> None:
         self.reloads["failed" if has_failed else "done"] += 1
 
     async def follow(self) -> AsyncIterator[tuple[Path, ...]]:

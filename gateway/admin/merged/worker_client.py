@@ -13,6 +13,10 @@ import msgspec
 from aiohttp import UnixConnector
 from yarl import URL
 
+# Which conversations have changed in a worker since it was asked before.
+CHANGED_PATH: Final = "/api/activity/changed"
+# The name of its last event. Its data is a JSON string in Prometheus' text format.
+FAREWELL: Final = "farewell"
 # For a page that needs memory alone. A worker that takes longer is left out.
 PATIENCE_SECONDS: Final = 1.0
 # The host is never looked up: the connector knows the socket.

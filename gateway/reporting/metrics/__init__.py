@@ -4,7 +4,6 @@ No label names a conversation, or holds text of one. A label that names a tenant
 file, and is empty for callers without such a name. Clients choose no label's value.
 """
 
-from gateway.reporting.metrics.gauges import Gauge
 from gateway.reporting.metrics.registry import CONTENT_TYPE, Metrics, SearchResult, SearchWay, SummaryWay
 
-__all__ = ["CONTENT_TYPE", "Gauge", "Metrics", "SearchResult", "SearchWay", "SummaryWay"]
+__all__ = ["CONTENT_TYPE", "Metrics", "SearchResult", "SearchWay", "SummaryWay"]

@@ -1,0 +1,150 @@
+"""What the pages of one process show things from, and who may read the texts of conversations there.
+
+Texts are bodies, summaries and originals. They are shown to those who have `admin.token`; without one, only
+of conversations for which `show_texts` of the policy allows it. The log tells of every such view.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from gateway.activity.book import ActivityBook
+from gateway.activity.record import ConversationActivity
+from gateway.admin.answers import TextsAllowed
+from gateway.admin.gateway_page import GatewayFacts
+from gateway.admin.routing import PEER_HEADER, AdminRefusal
+from gateway.compaction.edit import SummaryEditor
+from gateway.compaction.manual import ManualCompaction
+from gateway.conversations.branches import Branches, NewestRequest
+from gateway.logs.fields import name_fields
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.index import OriginalsIndex
+from gateway.purge import Purge
+from gateway.reporting.compaction_log import CompactionLogWriter
+from gateway.reporting.metrics import Metrics
+from gateway.sessions.keeper import SessionKeeper
+from gateway.settings import Settings, shows_texts
+from gateway.state import State
+from gateway.store.keys import make_tag
+from gateway.tenants import Policies, find_tenant
+from gateway.wire.arrays import CountedArrays
+
+log = logging.getLogger("gateway.admin")
+
+NOT_IN_MEMORY: Final = (
+    "The newest request of this conversation is not in memory here. It is again after the next one."
+)
+_REFUSED: Final = (
+    "texts of conversations are not shown: set admin.token (or GATEWAY_ADMIN_TOKEN), or "
+    "policies.NAME.show_texts: true in the policy of the conversation"
+)
+_UNKNOWN: Final = "-"
+
+
+class ArrayShower(Protocol):
+    """See `pipeline.array`."""
+
+    def show(
+        self, newest: NewestRequest, start: int, most: int
+    ) -> AbstractAsyncContextManager[CountedArrays]: ...
+
+
+class Serves(Protocol):
+    """What serves new requests by the settings that hold now."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def manual(self) -> ManualCompaction: ...
+
+    @property
+    def editor(self) -> SummaryEditor: ...
+
+    @property
+    def arrays(self) -> ArrayShower: ...
+
+
+class EventPage(Protocol):
+    """Sends events, as `EventStream` or `WorkerStream`."""
+
+    async def send(self, request: web.BaseRequest) -> web.StreamResponse: ...
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    facts: GatewayFacts
+    metrics: Metrics
+    events: EventPage
+    activity: ActivityBook
+    branches: Branches
+    compaction_log: CompactionLogWriter
+    originals: OriginalsArchive
+    search: OriginalsIndex
+    sessions: SessionKeeper
+    state: State
+    purge: Purge
+    find_serving: Callable[[], Serves]
+
+    def find(self, request: web.Request) -> ConversationActivity:
+        """Raises AdminRefusal (404)."""
+        known = self.activity.find(request.match_info["id"])
+        if known is None:
+            raise unknown_conversation()
+        return known
+
+    def find_shown(self, request: web.Request) -> ConversationActivity:
+        """Its texts are to be shown. Raises AdminRefusal (403, 404)."""
+        known = self.find(request)
+        self.check_texts(known)
+        return known
+
+    def find_newest(self, known: ConversationActivity) -> NewestRequest:
+        """Raises AdminRefusal (409)."""
+        newest = self.branches.find_newest(known.id)
+        if newest is None:
+            raise AdminRefusal(409, NOT_IN_MEMORY)
+        return newest
+
+    async def find_tag(self, identity: str) -> str | None:
+        """Of the owner, also where only the store knows the conversation."""
+        known = self.activity.find(identity)
+        return make_tag(known.owner) if known is not None else await self.compaction_log.find_tag(identity)
+
+    def describe_texts(self, conversation: ConversationActivity | None) -> TextsAllowed:
+        """conversation: None if only its records are left."""
+        settings = self.find_serving().settings
+        has_token = settings.admin.token is not None
+        if has_token or (conversation is not None and _is_open(settings, conversation)):
+            return TextsAllowed(allowed=True, reason=None)
+        return TextsAllowed(allowed=False, reason=_REFUSED)
+
+    def check_texts(self, conversation: ConversationActivity | None) -> None:
+        """Raises AdminRefusal (403) if its texts are not to be shown. What is shown then is to be logged."""
+        allowed = self.describe_texts(conversation)
+        if allowed.reason is not None:
+            raise AdminRefusal(403, allowed.reason)
+
+
+def unknown_conversation() -> AdminRefusal:
+    return AdminRefusal(404, "no such conversation is known")
+
+
+def log_view(request: web.Request, identity: str, what: str) -> None:
+    """Logs that a text of this conversation was shown."""
+    peer = request.remote or request.headers.get(PEER_HEADER, _UNKNOWN)
+    fields = name_fields(conversation=identity, what=what)
+    log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1], extra=fields)
+
+
+def _is_open(settings: Settings, conversation: ConversationActivity) -> bool:
+    """Whether its texts are shown without a token."""
+    tenant = find_tenant(settings, conversation.owner)
+    if tenant is None:
+        # It is not configured any more.
+        return False
+    policy = Policies(settings).choose(tenant, conversation.upstream, conversation.model)
+    return shows_texts(settings, policy)
