@@ -31,9 +31,8 @@ from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
 from gateway.purge import PurgeCount
 
 PREFIXES: Final = ("/api/v1", "/api")
-_PURGE: Final = "/tenants/purge"
 # For `refold tenants purge`.
-PURGE_PATH: Final = PREFIXES[0] + _PURGE
+PURGE_PATH: Final = "/tenants/purge"
 MOST_ROWS: Final = 500
 # Of one page of originals; 1 MB.
 MOST_ORIGINALS: Final = 10_000
@@ -301,7 +300,7 @@ OPERATIONS: Final = (
     Operation(
         name="purgeTenant",
         method="POST",
-        path=_PURGE,
+        path=PURGE_PATH,
         summary="Deletes everything of a tenant; for `refold tenants purge`.",
         answer=PurgeCount,
         body=PurgeBody,

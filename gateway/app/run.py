@@ -26,11 +26,18 @@ from gateway.app.gateway import SERVICE, Gateway
 from gateway.app.serve import run_loop
 from gateway.command_line.clients import KnownClient, OwnSettings, find_client
 from gateway.command_line.figures import show_number_of, show_tokens, show_usd
-from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.process_setup import open_standard_streams, set_up_process
 from gateway.reporting.metrics import definitions
-from gateway.settings import BUILT_IN_UPSTREAMS, WIRE_FORMATS, Problem, Settings, SettingsError, check_url
+from gateway.settings import (
+    BUILT_IN_UPSTREAMS,
+    WIRE_FORMATS,
+    Problem,
+    Settings,
+    SettingsError,
+    check_url,
+    list_warnings,
+)
 from gateway.store.address import find_folder
 from gateway.store.interface import StoreError
 
@@ -46,7 +53,7 @@ _ID_LENGTH: Final = 8
 _LOG_BYTES: Final = 16 << 20
 
 
-def run(options: argparse.Namespace, env: Mapping[str, str]) -> int:
+def run(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> int:
     """The exit status. Raises SettingsError."""
     open_standard_streams()
     program, client = options.program, find_client(options.program)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.app.reload import SettingsWatcher, run_reloads
 from gateway.bounds.process import collect_garbage, tune_interpreter
-from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import (
     SettingsSource,
     name_worker,
@@ -22,11 +21,13 @@ from gateway.command_line.options import (
 )
 from gateway.command_line.process_setup import (
     HURRY_SECONDS,
+    complain,
     end_within,
     logs_json,
     open_standard_streams,
     set_up_logging,
     set_up_process,
+    warn,
 )
 from gateway.http.ports import bind_port, describe_bind_error
 from gateway.settings import Listen, Settings
@@ -81,23 +82,6 @@ def run_loop(main: Coroutine[None, None, int]) -> int:
         return asyncio.run(main)
     else:
         return uvloop.run(main)
-
-
-def complain(text: str, beginning: str = "gateway: ") -> None:
-    """To a person, or to the log if a program reads it."""
-    if logs_json():
-        log.error("cannot serve: %s", text)
-    else:
-        print(f"{beginning}{text}", file=sys.stderr)
-
-
-def warn(settings: Settings) -> None:
-    """Of what is allowed, but hardly meant: a person, or the log if a program reads it."""
-    for warning in list_warnings(settings):
-        if logs_json():
-            log.warning("settings: %s", warning)
-        else:
-            print(f"warning: {warning}", file=sys.stderr)
 
 
 async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:

@@ -12,13 +12,14 @@ import httpx2 as httpx
 import msgspec
 
 from gateway.command_line.console import make_printable
-from gateway.command_line.health import choose_loopback
+from gateway.command_line.health import show_host
+from gateway.core.errors import GatewayError
 from gateway.settings import Settings
 
 API: Final = "/api/v1"
 _TIMEOUT_SECONDS: Final = 30.0
 # A large store is written anew.
-_DELETE_SECONDS: Final = 600.0
+DELETE_SECONDS: Final = 600.0
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _LONGEST_DETAIL_CHARS: Final = 500
 
@@ -33,7 +34,7 @@ class _ProblemDetails(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class AdminError(Exception):
+class AdminError(GatewayError):
     """Why the gateway did not do what it was asked, in one line. status: of HTTP; 0 if nothing answered."""
 
     def __init__(self, text: str, status: int = 0) -> None:
@@ -46,11 +47,11 @@ class AdminClient:
 
     def __init__(self, settings: Settings) -> None:
         admin = settings.admin
-        host = choose_loopback(admin.host)
+        host = show_host(admin.host)
         self._place = f"{host} port {admin.port}"
         token = admin.token.get_secret_value() if admin.token is not None else None
         self._client = httpx.Client(
-            base_url=f"http://{f'[{host}]' if ':' in host else host}:{admin.port}",
+            base_url=f"http://{host}:{admin.port}",
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
@@ -75,11 +76,13 @@ class AdminClient:
             raise self._make_error(response)
         return response.content
 
-    def post(self, path: str, answer: type[Parsed], body: Mapping[str, object]) -> Parsed:
-        return self._ask("POST", path, answer, body=body)
+    def post(
+        self, path: str, answer: type[Parsed], body: Mapping[str, object], seconds: float = _TIMEOUT_SECONDS
+    ) -> Parsed:
+        return self._ask("POST", path, answer, body=body, seconds=seconds)
 
     def delete(self, path: str, answer: type[Parsed]) -> Parsed:
-        return self._ask("DELETE", path, answer)
+        return self._ask("DELETE", path, answer, seconds=DELETE_SECONDS)
 
     def read_events(self, name: str, event: type[Parsed]) -> Iterator[Parsed | None]:
         """All events of this name, as they come, until the gateway ends. None: the stream has begun, or is
@@ -101,9 +104,9 @@ class AdminClient:
         *,
         query: Query | None = None,
         body: Mapping[str, object] | None = None,
+        seconds: float = _TIMEOUT_SECONDS,
     ) -> Parsed:
         with self._mapped_errors():
-            seconds = _DELETE_SECONDS if method == "DELETE" else _TIMEOUT_SECONDS
             response = self._client.request(method, API + path, params=query, json=body, timeout=seconds)
         if response.status_code >= httpx.codes.BAD_REQUEST:
             raise self._make_error(response)

@@ -28,11 +28,7 @@ from gateway.admin.answers import (
 from gateway.admin.session_markdown import render_markdown
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, make_printable, render_json
-from gateway.command_line.conversation_report import (
-    ShownConversation,
-    show_conversation,
-)
-from gateway.command_line.conversation_table import make_table
+from gateway.command_line.conversation_report import ShownConversation, make_table, show_conversation
 from gateway.command_line.figures import show_ago
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.tenant_commands import ask_person
@@ -41,20 +37,11 @@ _PAGE: Final = 500
 _WILDCARDS: Final = frozenset("*?[")
 _SHOWN_MATCHES: Final = 5
 
-AskPerson = Callable[[str], str]
 
-
-def run_conversations(
-    options: argparse.Namespace, env: Mapping[str, str] = os.environ, ask: AskPerson = ask_person
-) -> int:
-    """The exit status. ask: a person, by this question."""
-    settings = load_chosen_settings(options, env)
-    try:
-        with AdminClient(settings) as client:
-            return _ACTIONS[options.action](client, options, ask)
-    except AdminError as error:
-        make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
-        return 1
+def run_conversations(options: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError and AdminError."""
+    with AdminClient(load_chosen_settings(options, os.environ)) as client:
+        return _ACTIONS[options.action](client, options)
 
 
 def list_rows(client: AdminClient, options: argparse.Namespace) -> list[Row]:
@@ -94,7 +81,7 @@ def _read_pages(client: AdminClient, options: argparse.Namespace) -> Iterator[Ro
         query["cursor"] = page.next
 
 
-def _list(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
+def _list(client: AdminClient, options: argparse.Namespace) -> int:
     rows = list_rows(client, options)
     if options.json:
         _write({"conversations": rows})
@@ -107,7 +94,7 @@ def _list(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int
     return 0
 
 
-def _show(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
+def _show(client: AdminClient, options: argparse.Namespace) -> int:
     path = f"/conversations/{find_id(client, options.id)}"
     if options.summary:
         return _show_session(client, path, is_json=options.json)
@@ -139,7 +126,7 @@ def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list
     return found if with_texts else [msgspec.structs.replace(each, text=None, versions=[]) for each in found]
 
 
-def _search(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
+def _search(client: AdminClient, options: argparse.Namespace) -> int:
     """The status is 1 if nothing is found, as that of `grep`."""
     identity = find_id(client, options.id)
     query: dict[str, str | int] = {"q": " ".join(options.query), "limit": options.limit}
@@ -151,7 +138,7 @@ def _search(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> i
     return 0 if page.found else 1
 
 
-def _compact(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
+def _compact(client: AdminClient, options: argparse.Namespace) -> int:
     identity = find_id(client, options.id)
     body = {"instructions": options.instructions} if options.instructions else {}
     begun = client.post(f"/conversations/{identity}/compact", CompactionBegun, body)
@@ -162,10 +149,10 @@ def _compact(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> 
     return 0
 
 
-def _delete(client: AdminClient, options: argparse.Namespace, ask: AskPerson) -> int:
+def _delete(client: AdminClient, options: argparse.Namespace) -> int:
     identity = find_id(client, options.id)
     question = f"Delete everything that the gateway keeps of {identity}? Type yes to go on: "
-    if not options.yes and ask(question).strip().lower() not in ("y", "yes"):
+    if not options.yes and ask_person(question).strip().lower() not in ("y", "yes"):
         raise AdminError("nothing was deleted")
     deleted = client.delete(f"/conversations/{identity}", Deletion)
     if options.json:
@@ -182,7 +169,7 @@ def _write(value: object) -> None:
     sys.stdout.write(render_json(value) + "\n")
 
 
-_ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace, AskPerson], int]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace], int]]] = {
     "list": _list,
     "show": _show,
     "search": _search,
@@ -209,17 +196,12 @@ def _describe(page: SearchPage, part: FoundPart) -> str:
     )
 
 
-def run_export(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> int:
-    """`refold export`. The exit status. Raises OSError for a file that cannot be written; it never replaces
-    one.
+def run_export(options: argparse.Namespace) -> int:
+    """`refold export`. The exit status. Raises SettingsError, AdminError, and OSError for a file that cannot
+    be written; it never replaces one.
     """
-    settings = load_chosen_settings(options, env)
-    try:
-        with AdminClient(settings) as client:
-            lines = client.read(f"/conversations/{find_id(client, options.id)}/export")
-    except AdminError as error:
-        make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
-        return 1
+    with AdminClient(load_chosen_settings(options, os.environ)) as client:
+        lines = client.read(f"/conversations/{find_id(client, options.id)}/export")
     if options.output is None:
         sys.stdout.write(lines.decode("utf-8", "replace"))
     else:

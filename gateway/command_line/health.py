@@ -8,6 +8,7 @@ import argparse
 import http.client
 import ipaddress
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,15 @@ from gateway.settings import Problem, SettingsError
 _TIMEOUT_SECONDS: Final = 2.0
 
 
-def find_ill_health(options: argparse.Namespace, env: Mapping[str, str]) -> str | None:
+def run_health(options: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    ill_health = _find_ill_health(options, os.environ)
+    if ill_health is not None:
+        print(f"gateway: {ill_health}", file=sys.stderr)
+    return 0 if ill_health is None else 1
+
+
+def _find_ill_health(options: argparse.Namespace, env: Mapping[str, str]) -> str | None:
     """Why the gateway is not well, in one line; None if it is. Raises SettingsError."""
     try:
         if options.of_process is not None:
@@ -53,6 +62,12 @@ def choose_loopback(host: str) -> str:
     if not address.is_unspecified:
         return host
     return "::1" if address.version == 6 else "127.0.0.1"
+
+
+def show_host(host: str) -> str:
+    """One that a client on this machine can use, as in a URL."""
+    reached = choose_loopback(host)
+    return f"[{reached}]" if ":" in reached else reached
 
 
 def _read_options(process_id: int) -> argparse.Namespace:

@@ -4,18 +4,26 @@ The limits are those that a running gateway would use, by the same rules. What e
 from its store; upstreams are asked only if that is wanted.
 """
 
+import argparse
+import asyncio
 import difflib
 import json
+import logging
+import os
 import re
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from gateway.activity.prices import PriceList, load_price_table, make_price_list
 from gateway.bounds.background import BackgroundTasks
-from gateway.command_line.json_reports import list_rules
+from gateway.command_line.console import render_json
+from gateway.command_line.options import load_chosen_settings
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.money import Price, render_price
@@ -24,6 +32,7 @@ from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ModelLists, ModelTable, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.settings import ModelRule, Settings
+from gateway.settings.show import list_rules
 from gateway.state import State
 from gateway.state.cached import Storage
 from gateway.state.kinds import LEARNED
@@ -52,13 +61,61 @@ _NOTE: Final = """\
   long reply lowers the hard one, and fast growth lowers the soft one."""
 
 
-@dataclass(frozen=True)
-class ModelReport:
-    """is_known: whether the window is known at every upstream. facts: the same for programs."""
+class PolicyFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that requests with the model get. The thresholds are None while no window is known."""
 
-    text: str
+    name: str
+    preset: str
+    auto: bool
+    economy: float
+    soft: int | None = None
+    hard: int | None = None
+    target: int | None = None
+
+
+class TenantFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant for whom another window counts. source: in words."""
+
+    name: str
+    window: int | None
+    source: str
+
+
+class PlaceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about the model at one upstream. price: by the names that a rule of the settings gives
+    its numbers, with the name of the rule. The origins are in words.
+    """
+
+    upstream: str
+    context: int | None
+    input: int | None
+    output: int | None
+    source: str
+    origin: str
+    price: Mapping[str, float | str | None] | None
+    price_origin: str | None
+    policies: Sequence[PolicyFacts]
+    tenants: Sequence[TenantFacts]
+
+
+class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
+    """is_known: whether the window is known at every upstream. advice: lines for a person if it is not."""
+
+    model: str
     is_known: bool
-    facts: Mapping[str, Any]
+    upstreams: Sequence[PlaceFacts]
+    advice: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """Upstreams of which the same is known are shown together."""
+        places: dict[tuple[str, ...], list[str]] = {}
+        for place in self.upstreams:
+            places.setdefault(tuple(_describe(place)), []).append(place.upstream)
+        lines = []
+        for of_some, names in places.items():
+            lines += [self.model if len(places) == 1 else f"{self.model} at {', '.join(names)}", *of_some]
+        return "\n".join([*lines, *([_NOTE] if self.is_known else self.advice)])
 
 
 @dataclass(frozen=True)
@@ -73,28 +130,36 @@ class _Knowledge:
     prices: PriceList
 
 
+def run_models(options: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    settings = load_chosen_settings(options, os.environ)
+    if not options.names:
+        print(render_json(list_sources(settings)) if options.json else describe_sources(settings))
+        return 0
+    reports = [report_model(settings, name, asks=options.ask) for name in options.names]
+    if options.json:
+        print(render_json(reports[0] if len(reports) == 1 else {"models": reports}))
+    else:
+        print("\n\n".join(report.text for report in reports))
+    return 0 if all(report.is_known for report in reports) else 1
+
+
+def report_model(settings: Settings, model: str, *, asks: bool = False) -> ModelReport:
+    # What the book logs about an unknown model is in the report; what an upstream has answered is not.
+    logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("gateway.discovery").setLevel(logging.INFO)
+    return asyncio.run(describe_model(settings, model, asks=asks))
+
+
 async def describe_model(settings: Settings, model: str, *, asks: bool = False) -> ModelReport:
     """asks: whether the upstreams are asked for their lists, with their own keys or with none."""
     async with _gather(settings) as known:
         if asks:
             await _ask(known, model)
-        # Upstreams of which the same is known are shown together.
-        places: dict[tuple[str, ...], list[str]] = {}
-        found, facts = [], []
-        for upstream in settings.upstreams:
-            served = ServedModel(_NOBODY, upstream, model)
-            found.append(await known.book.load(served))
-            facts.append(_list_facts(known, served, found[-1]))
-            lines = [*_describe(known, served, found[-1]), *await _describe_tenants(known, served)]
-            places.setdefault(tuple(lines), []).append(upstream)
-        text = []
-        for lines_of_some, names in places.items():
-            text += [model if len(places) == 1 else f"{model} at {', '.join(names)}", *lines_of_some]
-        is_known = all(limits.context or limits.input for limits in found)
-        text += [_NOTE] if is_known else _list_advice(known, model, asks=asks)
-        return ModelReport(
-            "\n".join(text), is_known, {"model": model, "is_known": is_known, "upstreams": facts}
-        )
+        places = [await _find(known, ServedModel(_NOBODY, name, model)) for name in settings.upstreams]
+        is_known = all(place.context or place.input for place in places)
+        advice = [] if is_known else list(_list_advice(known, model, asks=asks))
+        return ModelReport(model=model, is_known=is_known, upstreams=places, advice=advice)
 
 
 def list_sources(settings: Settings) -> dict[str, Any]:
@@ -160,66 +225,49 @@ async def _ask(known: _Knowledge, model: str) -> None:
         await tasks.finish()
 
 
-def _list_facts(known: _Knowledge, served: ServedModel, limits: Limits) -> dict[str, Any]:
-    return {
-        "upstream": served.upstream,
-        "context": limits.context,
-        "input": limits.input,
-        "output": limits.output,
-        "source": known.book.name_source(served),
-        "price": list_price(known.prices.find(served.model, served.upstream)),
-        "policies": [
-            {
-                "name": name,
-                "preset": policy.preset,
-                "auto": policy.compaction.auto,
-                "economy": policy.economy,
-                **_list_thresholds(policy, limits),
-            }
-            for name, policy in _find_policies(known.settings, served)
-        ],
-    }
-
-
-def _list_thresholds(policy: Policy, limits: Limits) -> dict[str, int | None]:
-    found = choose_thresholds(policy, limits, RequestSize())
-    if found is None:
-        return {"soft": None, "hard": None, "target": None}
-    return {"soft": found.soft, "hard": found.hard, "target": found.target}
-
-
-def _describe(known: _Knowledge, served: ServedModel, limits: Limits) -> Iterator[str]:
-    yield f"  context  {_show_tokens(limits.context, ' of prompt and reply')}"
-    if limits.input:
-        yield f"  input    {_show_tokens(limits.input, ' of the prompt')}"
-    yield f"  output   {_show_tokens(limits.output)}"
-    yield f"  source   {_show_source(known, served)}"
-    yield from describe_price(known.settings, known.prices, served.model, served.upstream)
+async def _find(known: _Knowledge, served: ServedModel) -> PlaceFacts:
+    settings, limits = known.settings, await known.book.load(served)
+    source = known.book.name_source(served)
     price = known.prices.find(served.model, served.upstream)
-    for name, policy in _find_policies(known.settings, served):
-        thresholds = choose_thresholds(policy, limits, RequestSize())
-        off = "" if policy.compaction.auto else ": no automatic compaction"
-        yield f"  policy   {name}, preset {policy.preset}{off}"
-        if thresholds is not None and policy.compaction.auto:
-            yield f"    soft   {thresholds.soft:,}: beyond it, a summary is prepared in the background"
-            yield from describe_economy(policy, price)
-            yield f"    hard   {thresholds.hard:,}: beyond it, a request waits for the summary"
-            yield f"    target {thresholds.target:,}: the size aimed for after it"
+    return PlaceFacts(
+        upstream=served.upstream,
+        context=limits.context,
+        input=limits.input,
+        output=limits.output,
+        source=source,
+        origin=_show_origin(known, served),
+        price={**render_price(price), "name": price.name} if price is not None else None,
+        price_origin=_show_price_origin(settings, price, served) if price is not None else None,
+        policies=[_list_policy(name, policy, limits) for name, policy in _find_policies(settings, served)],
+        tenants=await _find_tenants(known, served),
+    )
 
 
-async def _describe_tenants(known: _Knowledge, served: ServedModel) -> list[str]:
+def _list_policy(name: str, policy: Policy, limits: Limits) -> PolicyFacts:
+    found = choose_thresholds(policy, limits, RequestSize())
+    return PolicyFacts(
+        name=name,
+        preset=policy.preset,
+        auto=policy.compaction.auto,
+        economy=policy.economy,
+        soft=found.soft if found is not None else None,
+        hard=found.hard if found is not None else None,
+        target=found.target if found is not None else None,
+    )
+
+
+async def _find_tenants(known: _Knowledge, served: ServedModel) -> list[TenantFacts]:
     """Errors teach the window for the tenant alone that got them, and a tenant may have rules of its own."""
-    lines = []
+    found = []
     for owner in sorted({*known.owners, *known.rules}):
         own = served._replace(owner=owner)
         limits = await known.book.load(own)
         rule = _find_own_rule(known, own)
         if rule is not None or known.book.name_source(own) in ("learned", "guessed"):
-            tenant = Tenant(owner, None, "").display_name
-            window = _show_tokens(limits.context or limits.input)
-            source = f"its own rule with match {rule.match!r}" if rule else _show_source(known, own)
-            lines.append(f"  tenant   {tenant}: {window}, from {source}")
-    return lines
+            source = f"its own rule with match {rule.match!r}" if rule else _show_origin(known, own)
+            name = Tenant(owner, None, "").display_name
+            found.append(TenantFacts(name=name, window=limits.context or limits.input, source=source))
+    return found
 
 
 def _find_own_rule(known: _Knowledge, served: ServedModel) -> ModelRule | None:
@@ -238,34 +286,49 @@ def _find_policies(settings: Settings, served: ServedModel) -> list[tuple[str, P
     ]
 
 
-def _show_source(known: _Knowledge, served: ServedModel) -> str:
-    source, settings = known.book.name_source(served), known.settings
-    if source == "configured":
-        rules = zip(settings.model_origins, settings.models, strict=True)
-        fitting = (
-            f"{origin}, the rule with match {rule.match!r}"
-            for origin, rule in rules
-            if rule.is_about_limits and rule.applies_to(served.model, served.upstream)
-        )
-        # A name that is too long for any model is not looked up anywhere.
-        return next(fitting, _SOURCES["unknown"])
+def _find_rule(settings: Settings, fits: Callable[[ModelRule], bool]) -> tuple[str, ModelRule] | None:
+    """The first of the rules for all tenants that does, with its place in the file."""
+    rules = zip(settings.model_origins, settings.models, strict=True)
+    return next(((origin, rule) for origin, rule in rules if fits(rule)), None)
+
+
+def _show_origin(known: _Knowledge, served: ServedModel) -> str:
+    """Of the limits."""
+    source = known.book.name_source(served)
     if source == "table":
         return f"the bundled table, as {known.table.find_name(served.model)}"
+    if source == "configured":
+        found = _find_rule(
+            known.settings,
+            lambda rule: rule.is_about_limits and rule.applies_to(served.model, served.upstream),
+        )
+        # A name that is too long for any model is not looked up anywhere.
+        return _show_rule_origin(found) if found is not None else _SOURCES["unknown"]
     return _SOURCES.get(source, source)
+
+
+def _show_price_origin(settings: Settings, price: Price, served: ServedModel) -> str:
+    found = _find_rule(
+        settings, lambda rule: rule.price is not None and rule.applies_to(served.model, served.upstream)
+    )
+    return _show_rule_origin(found) if found is not None else f"the bundled table, as {price.name}"
+
+
+def _show_rule_origin(found: tuple[str, ModelRule]) -> str:
+    origin, rule = found
+    return f"{origin}, the rule with match {rule.match!r}"
 
 
 def _list_advice(known: _Knowledge, model: str, *, asks: bool) -> Iterator[str]:
     """For a model whose window is unknown."""
     yield _UNKNOWN
     settings = known.settings
-    near = next(
-        (
-            (origin, rule)
-            for origin, rule in zip(settings.model_origins, settings.models, strict=True)
+    near = _find_rule(
+        settings,
+        lambda rule: any(
+            rule.nearly_applies_to(model, upstream) and not rule.applies_to(model, upstream)
             for upstream in settings.upstreams
-            if rule.nearly_applies_to(model, upstream) and not rule.applies_to(model, upstream)
         ),
-        None,
     )
     if near is not None:
         origin, rule = near
@@ -308,43 +371,32 @@ def _count_families(table: ModelTable) -> Iterator[str]:
     yield f"  {'others':12}{counted.total() - sum(count for _, count in shown):6,}"
 
 
-_UNKNOWN_PRICE: Final = "unknown, so no money is counted; `price` in a rule of `models` names it"
+def _describe(place: PlaceFacts) -> Iterator[str]:
+    yield f"  context  {_show_tokens(place.context, ' of prompt and reply')}"
+    if place.input:
+        yield f"  input    {_show_tokens(place.input, ' of the prompt')}"
+    yield f"  output   {_show_tokens(place.output)}"
+    yield f"  source   {place.origin}"
+    if place.price is None:
+        yield "  price    unknown, so no money is counted; `price` in a rule of `models` names it"
+    else:
+        yield f"  price    {_show_price(place.price)}"
+        yield f"           for a million tokens, from {place.price_origin}"
+    for policy in place.policies:
+        off = "" if policy.auto else ": no automatic compaction"
+        yield f"  policy   {policy.name}, preset {policy.preset}{off}"
+        if policy.soft is not None and policy.auto:
+            yield f"    soft   {policy.soft:,}: beyond it, a summary is prepared in the background"
+            # By size alone where the model costs nothing.
+            if policy.economy and (place.price is None or place.price["input"]):
+                cost = "as much as" if policy.economy == 1 else f"{policy.economy:g} times"
+                yield f"    early  below soft, as soon as old messages have cost {cost} a compaction"
+            yield f"    hard   {policy.hard:,}: beyond it, a request waits for the summary"
+            yield f"    target {policy.target:,}: the size aimed for after it"
+    for tenant in place.tenants:
+        yield f"  tenant   {tenant.name}: {_show_tokens(tenant.window)}, from {tenant.source}"
 
 
-def describe_price(settings: Settings, prices: PriceList, model: str, upstream: str) -> Iterator[str]:
-    price = prices.find(model, upstream)
-    yield f"  price    {_UNKNOWN_PRICE if price is None else _show(price)}"
-    if price is not None:
-        yield f"           for a million tokens, from {_find_source(settings, price, model, upstream)}"
-
-
-def list_price(price: Price | None) -> dict[str, Any] | None:
-    """By the names that a rule of the settings gives them, with the name of the rule."""
-    return {**render_price(price), "name": price.name} if price is not None else None
-
-
-def describe_economy(policy: Policy, price: Price | None) -> Iterator[str]:
-    """Nothing where sizes alone decide: by the policy, or because the model costs nothing."""
-    if not policy.economy or (price is not None and not price.input):
-        return
-    cost = "as much as" if policy.economy == 1 else f"{policy.economy:g} times"
-    yield f"    early  below soft, as soon as old messages have cost {cost} a compaction"
-
-
-def _show(price: Price) -> str:
-    parts = (
-        ("in", price.input),
-        ("cached", price.cached_input),
-        ("written to the cache", price.cache_write),
-        ("out", price.output),
-    )
-    return ", ".join(f"${usd:g} {name}" for name, usd in parts if usd is not None)
-
-
-def _find_source(settings: Settings, price: Price, model: str, upstream: str) -> str:
-    fitting = (
-        f"{origin}, the rule with match {rule.match!r}"
-        for origin, rule in zip(settings.model_origins, settings.models, strict=True)
-        if rule.price is not None and rule.applies_to(model, upstream)
-    )
-    return next(fitting, f"the bundled table, as {price.name}")
+def _show_price(price: Mapping[str, float | str | None]) -> str:
+    names = (("input", "in"), ("cached", "cached"), ("write", "written to the cache"), ("output", "out"))
+    return ", ".join(f"${price[key]:g} {name}" for key, name in names if price[key] is not None)

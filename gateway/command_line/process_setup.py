@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.bounds.process import raise_limit, return_freed_memory
 from gateway.logs.fields import FIELDS
-from gateway.settings import Log
+from gateway.settings import Log, Settings, list_warnings
 
 # In the order of a line. `process` only where a gateway has several.
 TIME, LEVEL, LOGGER, PROCESS, MESSAGE, EXCEPTION = (
@@ -102,6 +102,23 @@ def set_up_logging(log: Log, name: str = "") -> None:
 def logs_json() -> bool:
     """Whether every line on standard error has to be JSON."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+def complain(text: str, beginning: str = "gateway: ") -> None:
+    """To a person, or to the log if a program reads it."""
+    if logs_json():
+        _log.error("cannot serve: %s", text)
+    else:
+        print(f"{beginning}{text}", file=sys.stderr)
+
+
+def warn(settings: Settings) -> None:
+    """Of what is allowed, but hardly meant: a person, or the log if a program reads it."""
+    for warning in list_warnings(settings):
+        if logs_json():
+            _log.warning("settings: %s", warning)
+        else:
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 def _number(level: str) -> int:

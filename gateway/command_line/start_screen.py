@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from gateway.command_line.health import show_host
 from gateway.reporting.reporter import COMPACTED
 from gateway.settings import FormatName, Settings, UpstreamSettings
 from gateway.settings.show import describe_tenants, describe_texts, list_what_it_does, show_store
 
-# A listener on all addresses is reached on this machine at its loopback address.
-_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _WIDTH: Final = 10
 # For the example of a request. With a name that the upstream does not know, the headers are the same.
 _MODELS: Final = {"api.openai.com": "gpt-4o-mini", "api.anthropic.com": "claude-haiku-4-5"}
@@ -56,7 +55,7 @@ class Places:
 
 def render_start_screen(settings: Settings, places: Places) -> str:
     """Without secrets."""
-    origin = f"http://{_show_host(settings.listen.host)}:{places.port}"
+    origin = f"http://{show_host(settings.listen.host)}:{places.port}"
     lines = [
         *zip(("clients", ""), _list_addresses(settings, origin), strict=False),
         ("admin", _describe_admin(settings, places.admin_port)),
@@ -138,12 +137,5 @@ def _describe_admin(settings: Settings, port: int) -> str:
     if not port:
         return "not open, see the log"
     token = ", with its token" if settings.admin.token is not None else ""
-    address = f"http://{_show_host(settings.admin.host)}:{port}/"
+    address = f"http://{show_host(settings.admin.host)}:{port}/"
     return f"{address} in a browser, /api/v1 and /metrics for programs{token}"
-
-
-def _show_host(host: str) -> str:
-    """A host that a client on this machine can use, as in a URL."""
-    if host in _ANY_ADDRESS:
-        return _ANY_ADDRESS[host]
-    return f"[{host}]" if ":" in host else host

@@ -6,67 +6,59 @@ asked at its admin port.
 
 import argparse
 import asyncio
-import http.client
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from gateway.admin.operations import PURGE_PATH
-from gateway.command_line.health import choose_loopback
+from gateway.command_line.admin_client import DELETE_SECONDS, AdminClient
+from gateway.command_line.console import render_json
 from gateway.command_line.options import load_chosen_settings
+from gateway.command_line.process_setup import complain
 from gateway.originals.archive import Removals
 from gateway.originals.index import make_index
 from gateway.purge import Purge, PurgeCount
 from gateway.settings import Settings
+from gateway.settings.show import list_tenant_facts
 from gateway.settings.validate import find_nearest
 from gateway.store.address import find_folder
-from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 from gateway.store.redis_address import is_redis
 from gateway.store.stores import make_stores
 from gateway.tenants import make_tenant_id
 
-# A large store is written anew.
-_ANSWER_SECONDS: Final = 600.0
 # What a caller without a configured tenant is, by the SHA-256 of its credential.
 _KEY_OWNER: Final = re.compile(r"key:[0-9a-f]{64}")
 _WRONG_USE: Final = 2
 
 
-class NoGateway(Exception):
-    """Nothing answers at the admin port."""
+def run_tenants(options: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError, StoreError, and AdminError for a store in memory."""
+    settings = load_chosen_settings(options, os.environ)
+    if options.action == "purge":
+        return _purge_tenant(settings, options)
+    if options.json:
+        print(render_json({"tenants": list_tenant_facts(settings)}))
+    else:
+        nobody = "no tenants in the settings: each caller key is a tenant of its own"
+        print("\n".join(tenant.name for tenant in settings.tenants) or nobody)
+    return 0
 
 
-def list_tenants(options: argparse.Namespace, env: Mapping[str, str]) -> str:
-    settings = load_chosen_settings(options, env)
-    if not settings.tenants:
-        return "no tenants in the settings: each caller key is a tenant of its own"
-    return "\n".join(tenant.name for tenant in settings.tenants)
-
-
-def purge_tenant(
-    options: argparse.Namespace, env: Mapping[str, str], ask: Callable[[str], str], say: Callable[[str], None]
-) -> int:
-    """The exit status. ask: a person, by this question. say: a line for the person."""
-    settings = load_chosen_settings(options, env)
+def _purge_tenant(settings: Settings, options: argparse.Namespace) -> int:
     owner = _find_owner(settings, options.name, is_removed=options.removed)
     if owner is None:
-        say(_describe_unknown(settings, options.name))
+        complain(_describe_unknown(settings, options.name))
         return _WRONG_USE
-    if not options.yes and ask(_describe_question(options.name)).strip() != options.name:
-        say("gateway: nothing was deleted")
+    if not options.yes and ask_person(_describe_question(options.name)).strip() != options.name:
+        complain("nothing was deleted")
         return 1
-    try:
-        count = _purge(settings, make_tag(owner))
-    except (StoreError, NoGateway) as error:
-        say(f"gateway: {error}")
-        return 1
-    say(
+    count = _purge(settings, make_tag(owner))
+    print(
         f"deleted of {options.name}: {count.state} records of state, {count.originals} of originals, "
-        f"{count.named} of named responses"
+        f"{count.named} of named responses",
+        file=sys.stderr,
     )
     return 0
 
@@ -92,7 +84,7 @@ def _describe_unknown(settings: Settings, name: str) -> str:
     nearest = find_nearest(name, [tenant.name for tenant in settings.tenants])
     hint = f"; the nearest is '{nearest}'" if nearest else ""
     return (
-        f"gateway: the settings name no tenant {name[:80]!r}{hint}. For one that they named before, add "
+        f"the settings name no tenant {name[:80]!r}{hint}. For one that they named before, add "
         "--removed. A caller without a configured tenant is key:HASH, with all 64 digits."
     )
 
@@ -105,10 +97,11 @@ def _describe_question(name: str) -> str:
 
 
 def _purge(settings: Settings, tag: str) -> PurgeCount:
-    """Raises StoreError and NoGateway."""
+    """Raises StoreError and AdminError."""
     folder = find_folder(settings.store)
     if folder is None and not is_redis(settings.store):
-        return _ask_gateway(settings, tag)
+        with AdminClient(settings) as client:
+            return client.post(PURGE_PATH, PurgeCount, {"tag": tag}, DELETE_SECONDS)
     if folder is not None and not folder.exists():
         return PurgeCount()
     return asyncio.run(_purge_stores(settings, tag))
@@ -128,27 +121,3 @@ async def _purge_stores(settings: Settings, tag: str) -> PurgeCount:
         return await Purge(stores, make_index(settings, removals, stores.originals)).run(tag)
     finally:
         await stores.close()
-
-
-def _ask_gateway(settings: Settings, tag: str) -> PurgeCount:
-    admin = settings.admin
-    host = choose_loopback(admin.host)
-    connection = http.client.HTTPConnection(host, admin.port, timeout=_ANSWER_SECONDS)
-    headers = {"Content-Type": "application/json"}
-    if admin.token is not None:
-        headers["Authorization"] = f"Bearer {admin.token.get_secret_value()}"
-    try:
-        connection.request("POST", PURGE_PATH, msgspec.json.encode({"tag": tag}), headers)
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason = str(error) or type(error).__name__
-        raise NoGateway(
-            f"no gateway answers at the admin port, {host} port {admin.port} ({reason}): give it the "
-            "--admin-port that it was started with, or stop it first"
-        ) from error
-    finally:
-        connection.close()
-    if response.status != http.client.OK:
-        raise NoGateway(f"the gateway did not delete it: status {response.status} {body[:200]!r}")
-    return msgspec.json.decode(body, type=PurgeCount)

@@ -13,7 +13,7 @@ import threading
 import time
 import tty
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -28,9 +28,8 @@ from gateway.activity.rows import ActivityEvent, Row, count_sessions
 from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, render_json
-from gateway.command_line.conversation_table import make_table
-from gateway.command_line.economics_lines import describe_cache, describe_saved
-from gateway.command_line.figures import show_tokens, show_usd
+from gateway.command_line.conversation_report import make_table
+from gateway.command_line.figures import describe_cache, describe_saved, show_tokens, show_usd
 from gateway.command_line.options import load_chosen_settings
 from gateway.core.money import sum_usd
 from gateway.settings import Settings
@@ -39,9 +38,9 @@ from gateway.settings import Settings
 class Keyboard:
     """`with Keyboard() as keyboard:`. Without a terminal it only waits."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        """descriptor: of the terminal; None: standard input, if it is one."""
-        self._descriptor = _find_terminal() if descriptor is None else descriptor
+    def __init__(self) -> None:
+        has_terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._descriptor = sys.stdin.fileno() if has_terminal else None
         self._before: list[int | list[bytes | int]] | None = None
 
     def __enter__(self) -> Self:
@@ -70,10 +69,6 @@ class Keyboard:
         return pressed.decode("utf-8", "replace")
 
 
-def _find_terminal() -> int | None:
-    return sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-
-
 _EVENT: Final = "activity"
 _LIMIT: Final = 500
 _RATE_SECONDS: Final = 60.0
@@ -87,8 +82,7 @@ _OTHER_LINES: Final = 7
 class LiveRows:
     """Rows by id, and how fast their numbers grow. Two threads may use it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
         # Time, requests and sent tokens, for the rates.
@@ -121,7 +115,7 @@ class LiveRows:
     def count_rates(self) -> dict[str, float]:
         """Requests and sent tokens in a minute, over the last minute at most."""
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             while self._samples and self._samples[0][0] < now - _RATE_SECONDS:
                 self._samples.popleft()
             first = self._samples[0][0] if self._samples else now
@@ -131,19 +125,15 @@ class LiveRows:
             return {"requests_per_minute": round(requests, 1), "sent_tokens_per_minute": round(sent)}
 
     def _note(self, requests: int, sent: int) -> None:
-        self._samples.append((self._clock(), max(requests, 0), sent))
+        self._samples.append((time.monotonic(), max(requests, 0), sent))
 
 
-def run_top(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> int:
-    """The exit status."""
-    settings = load_chosen_settings(options, env)
+def run_top(options: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError and AdminError."""
+    settings = load_chosen_settings(options, os.environ)
     rows = LiveRows()
-    try:
-        with AdminClient(settings) as client:
-            rows.replace(_load(client))
-    except AdminError as error:
-        make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
-        return 1
+    with AdminClient(settings) as client:
+        rows.replace(_load(client))
     found = rows.list_rows()
     if options.json:
         sys.stdout.write(render_json(TopValues(totals=count_totals(found), conversations=found)) + "\n")
@@ -227,7 +217,7 @@ def _watch(settings: Settings, rows: LiveRows) -> None:
     """Until a person ends it."""
     console = make_console()
     # A daemon: it waits for events, and has nothing to put away when the program ends.
-    threading.Thread(target=follow, args=(settings, rows), daemon=True).start()
+    threading.Thread(target=_follow, args=(settings, rows), daemon=True).start()
     with (
         Keyboard() as keyboard,
         Live(console=console, screen=console.is_terminal, auto_refresh=False) as live,
@@ -240,23 +230,20 @@ def _watch(settings: Settings, rows: LiveRows) -> None:
             return
 
 
-def follow(settings: Settings, rows: LiveRows, *, is_over: Callable[[], bool] = lambda: False) -> None:
-    """Brings the rows up to date until it is over. While the gateway is away, the old ones stay."""
-    while not is_over():
+def _follow(settings: Settings, rows: LiveRows) -> None:
+    """Brings the rows up to date. While the gateway is away, the old ones stay."""
+    while True:
         try:
             with AdminClient(settings) as client:
-                _follow_once(client, rows, is_over)
+                _follow_once(client, rows)
         except AdminError as error:
             rows.trouble = str(error)
-        if not is_over():
-            time.sleep(_RETRY_SECONDS)
+        time.sleep(_RETRY_SECONDS)
 
 
-def _follow_once(client: AdminClient, rows: LiveRows, is_over: Callable[[], bool]) -> None:
+def _follow_once(client: AdminClient, rows: LiveRows) -> None:
     is_first = True
     for event in client.read_events(_EVENT, ActivityEvent):
-        if is_over():
-            return
         if is_first:
             # What happened before the stream began is in the list.
             rows.replace(_load(client))

@@ -4,13 +4,17 @@ The agent sends its whole history each turn, does what the model asks for, and f
 nothing of gateways: it gets a base URL, as every client does.
 """
 
+import argparse
 import asyncio
 import json
 import logging
+import signal
+import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -18,8 +22,7 @@ import aiohttp
 from gateway.admin.answers import TotalsPage
 from gateway.app.gateway import Gateway
 from gateway.command_line.admin_client import AdminClient
-from gateway.command_line.economics_lines import describe_saved
-from gateway.command_line.figures import draw_bar
+from gateway.command_line.figures import describe_saved, draw_bar
 from gateway.demo.stand_in import MODEL, WINDOW_TOKENS, StandIn, count_tokens
 from gateway.headers import X_GATEWAY_PLAN
 from gateway.settings import ModelPrice, ModelRule, Settings, load_settings
@@ -130,6 +133,26 @@ _PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
 # The tools of a real agent take longer than a compaction in the background. The demo's take no time, so it
 # looks this often whether the gateway is done.
 _LOOK_SECONDS: Final = 0.002
+# After each of some twenty turns, for a person.
+_PAUSE_SECONDS: Final = 0.3
+
+
+def show_demo(options: argparse.Namespace) -> int:
+    """The exit status."""
+    # Slow enough to follow on the page.
+    pause_seconds = _PAUSE_SECONDS if options.keep or sys.stdout.isatty() else 0.0
+    keep = _wait_signal if options.keep else None
+    return (
+        0 if asyncio.run(run_demo(partial(print, flush=True), keep=keep, pause_seconds=pause_seconds)) else 1
+    )
+
+
+async def _wait_signal() -> None:
+    """Returns after SIGTERM or SIGINT."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, ended.set)
+    await ended.wait()
 
 
 async def run_demo(

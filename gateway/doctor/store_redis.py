@@ -52,7 +52,7 @@ async def _examine(client: Redis, address: Address) -> AsyncIterator[Finding]:
         # A key of its own, so that several may do this at once; it is gone in a second.
         await client.set(f"{address.prefix}:doctor:{os.getpid()}", "1", px=1_000)
     except ResponseError as error:
-        what = f"{address.shown} takes no writes: {translate(error).value}"
+        what = f"{address.shown} takes no writes: {translate(error).reason}"
         yield blame(what, "redis-cli info  # memory, role and disk; or another user in `store`")
         return
     taken_ms = round((time.monotonic() - started) * 1_000)

@@ -257,12 +257,11 @@ async def check_windows(examined: Examined) -> AsyncIterator[Finding]:
 async def _examine_model(settings: Settings, model: str) -> Finding:
     asks = any(each.discover for each in settings.upstreams.values())
     report = await describe_model(settings, model, asks=asks)
-    places = report.facts["upstreams"]
-    known = {place["context"] or place["input"] for place in places} - {None}
+    known = [tokens for place in report.upstreams if (tokens := place.context or place.input)]
     if not known:
         what = f"{ascii(model)[1:-1]}: its window is unknown, so it counts as unlimited"
         return warn(what, _suggest_rule(model))
-    sources = dict.fromkeys(place["source"] for place in places if place["source"] != "unknown")
+    sources = dict.fromkeys(place.source for place in report.upstreams if place.source != "unknown")
     return note_ok(f"{ascii(model)[1:-1]}: {min(known):,} tokens, from {', '.join(sources)}")
 
 

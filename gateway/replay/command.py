@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from gateway.activity.prices import load_price_table, make_price_list
-from gateway.command_line.console import render_json
+from gateway.command_line.console import make_console, render_json
 from gateway.replay.recordings import NotARecording, ReplayError
 from gateway.replay.report import show_report
 from gateway.replay.results import PlayedSource, Pricing, make_report
@@ -28,16 +29,14 @@ _NO_MODEL: Final = "recorded"
 _MOST_UNREADABLE: Final = 3
 
 
-def run_replay(options: argparse.Namespace, env: Mapping[str, str], console: Console, errors: Console) -> int:
-    """The exit status: 0; 1 if nothing could be played; 2 for wrong usage.
-
-    console: for the result. errors: for progress, and what went wrong.
-    """
+def run_replay(options: argparse.Namespace) -> int:
+    """The exit status: 0; 1 if nothing could be played; 2 for wrong usage."""
+    console, errors = make_console(), make_console(is_error=True)
     # What a gateway would log of each compaction is in the result.
     logging.getLogger("gateway").setLevel(logging.ERROR)
     begun = time.monotonic()
     try:
-        settings = load_settings(Path(options.config) if options.config else None, env)
+        settings = load_settings(Path(options.config) if options.config else None, os.environ)
         sources = find_sources([Path(name) for name in options.files])
         settings = replace(settings, models=(*settings.models, *list_rules(sources.found)))
         choices = choose_settings(settings, options.policies, options.window)

@@ -2,7 +2,7 @@
 
 The steps of a file: `files` (YAML with line numbers, references replaced) -> `load` (presets, environment,
 command line) -> `validate` (against the declarations of `schema` and of `gateway.core.policy`) -> `checks`.
-`show` tells what settings mean, `reference` which keys there are.
+`show` tells what settings mean, `json_schema` which keys there are.
 """
 
 from gateway.settings.checks import is_loopback, list_reached, load_tls, name_provider
@@ -32,7 +32,7 @@ from gateway.settings.schema import (
     check_url,
     fingerprint,
 )
-from gateway.settings.show import describe_exposure, render_summary, shows_texts
+from gateway.settings.show import describe_exposure, list_warnings, shows_texts
 
 __all__ = [
     "BUILT_IN_UPSTREAMS",
@@ -64,10 +64,10 @@ __all__ = [
     "fingerprint",
     "is_loopback",
     "list_reached",
+    "list_warnings",
     "load_settings",
     "load_tls",
     "name_provider",
     "read_settings_file",
-    "render_summary",
     "shows_texts",
 ]

@@ -85,6 +85,12 @@ _VAIN: Final[Sequence[_Vain]] = (
     ("originals", ("days",), lambda p: not p.originals.keep, "originals.keep"),
     ("", ("economy",), lambda p: not p.compaction.auto, "compaction.auto"),
 )
+# What a rule may be for: the first that fits counts for each.
+_PURPOSES: Final[Sequence[Callable[[ModelRule], bool]]] = (
+    lambda rule: rule.is_about_limits,
+    lambda rule: rule.policy is not None,
+    lambda rule: rule.price is not None,
+)
 # Pairs of keys of which the first is not to be larger.
 _ORDERED: Final = (
     ("trigger", "reserve_minimum", "reserve_maximum"),
@@ -309,21 +315,23 @@ def _is_installed(module: str) -> bool:
 def points_at(base_url: str, listen: Listen) -> bool:
     """False for a text that is not a URL."""
     try:
-        parts = urlsplit(base_url)
-        port = parts.port
+        host, port = _find_place(base_url)
     except ValueError:
         return False
-    port = port or (443 if parts.scheme == "https" else 80)
-    host = (parts.hostname or "").lower()
     if port != listen.port:
         return False
-    return host == listen.host.lower() or host == socket.gethostname().lower() or _is_both_local(host, listen)
+    return host in (listen.host.lower(), socket.gethostname().lower()) or _is_both_local(host, listen)
 
 
 def name_provider(base_url: str) -> str:
     """Host and port of a URL that has been checked: keys for one of them are not meant for another."""
-    parts = urlsplit(base_url)
-    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    return "{}:{}".format(*_find_place(base_url))
+
+
+def _find_place(url: str) -> tuple[str, int]:
+    """Host, in lower case, and port. Raises ValueError."""
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _is_both_local(host: str, listen: Listen) -> bool:
@@ -352,85 +360,83 @@ def find_warnings(
     settings: Settings, document: Document, env: Mapping[str, str], *, names_upstream: bool
 ) -> tuple[Problem, ...]:
     """names_upstream: whether anything but the built-in upstreams is configured."""
+    # A default may stand anywhere.
+    in_vain = (
+        (location, f"{render_location(location)} {text}")
+        for location, text in (*_vain_keys(settings), *_vain_parts(settings), *_reversed_pairs(settings))
+        if document.find_value(location) is not None
+    )
     found = [
-        *_unused_rules(settings, document),
-        *_misled_formats(settings, document),
-        *_unread_variables(env),
-        *_vain_recalls(settings, document),
-        *_vain_keys(settings, document),
-        *_vain_parts(settings, document),
-        *_reversed_pairs(settings, document),
-        *_leaving_keys(settings, document),
+        *_unused_rules(settings),
+        *_misled_formats(settings),
+        *_vain_recalls(settings),
+        *in_vain,
+        *_leaving_keys(settings),
     ]
-    if not names_upstream:
-        found += _clients_variables(settings, env)
-    return tuple(found)
+    return (
+        *(Problem(document.find_origin(location), text) for location, text in found),
+        *_unread_variables(env),
+        *(() if names_upstream else _clients_variables(settings, env)),
+    )
 
 
-def _vain_recalls(settings: Settings, document: Document) -> Iterator[Problem]:
+def _vain_recalls(settings: Settings) -> Iterator[_Finding]:
     """Policies that bring back originals, and keep none."""
     for name, policy in settings.policies.items():
         if policy.recall != "off" and not policy.originals.keep:
             text = f"policies.{name}: recall: {policy.recall} finds nothing, because originals.keep is false"
-            yield Problem(document.find_origin(("policies", name, "originals", "keep")), text)
+            yield ("policies", name, "originals", "keep"), text
 
 
-def _vain_keys(settings: Settings, document: Document) -> Iterator[Problem]:
-    """Written keys that do nothing beside others of their policy. A default may stand anywhere."""
+def _vain_keys(settings: Settings) -> Iterator[_Finding]:
+    """Keys that do nothing beside others of their policy."""
     usual = Policy()
     for name, policy in settings.policies.items():
         for section, keys, is_vain, why in _VAIN:
             part, same = (getattr(each, section) if section else each for each in (policy, usual))
             place = ("policies", name, section) if section else ("policies", name)
             changed = [key for key in keys if getattr(part, key) != getattr(same, key)]
-            if is_vain(policy):
-                places = [(*place, key) for key in changed]
-                yield from _warn_of(document, places, f"has no effect, because of {why} of this policy")
+            found = [((*place, key), f"has no effect, because of {why} of this policy") for key in changed]
+            yield from found if is_vain(policy) else []
 
 
-def _vain_parts(settings: Settings, document: Document) -> Iterator[Problem]:
-    """Written keys outside of policies that do nothing without others."""
+def _vain_parts(settings: Settings) -> Iterator[_Finding]:
+    """Keys outside of policies that do nothing without others."""
     listen, has_keys = settings.listen, any(each.api_key for each in settings.upstreams.values())
     if settings.tenants or not has_keys or not is_loopback(listen.host):
-        found = [("listen", key) for key in ("hosts", "origins") if getattr(listen, key)]
-        why = "is for an api_key on a loopback address without tenants, and has no effect here"
-        yield from _warn_of(document, found, why)
+        for key in ("hosts", "origins"):
+            text = "is for an api_key on a loopback address without tenants, and has no effect here"
+            yield from [(("listen", key), text)] if getattr(listen, key) else []
     if settings.traces != Traces() and settings.traces.endpoint is None:
-        details = [("traces", key) for key in ("headers", "sample", "service")]
-        yield from _warn_of(document, details, "has no effect without traces.endpoint")
+        for key in ("headers", "sample", "service"):
+            yield ("traces", key), "has no effect without traces.endpoint"
     owners = {tenant.upstream for tenant in settings.tenants if tenant.api_key is not None}
     for name, upstream in settings.upstreams.items():
         if upstream.api_key is None and name not in owners:
-            places = [("upstreams", name, key) for key in ("allow", "auth") if getattr(upstream, key)]
-            yield from _warn_of(document, places, "has no effect without an api_key")
+            for key in ("allow", "auth"):
+                text = "has no effect without an api_key"
+                yield from [(("upstreams", name, key), text)] if getattr(upstream, key) else []
 
 
-def _reversed_pairs(settings: Settings, document: Document) -> Iterator[Problem]:
+def _reversed_pairs(settings: Settings) -> Iterator[_Finding]:
     around: dict[Location, Any] = {("policies", name): each for name, each in settings.policies.items()}
     around[()] = settings
     for place, values in around.items():
         for section, lesser, greater in _ORDERED:
             part = getattr(values, section, None)
             if part is not None and getattr(part, lesser) > getattr(part, greater):
-                yield from _warn_of(document, [(*place, section, lesser)], f"is larger than {greater}")
+                yield (*place, section, lesser), f"is larger than {greater}"
 
 
-def _warn_of(document: Document, locations: Sequence[Location], text: str) -> Iterator[Problem]:
-    """Of those that were written."""
-    for location in locations:
-        if document.find_value(location) is not None:
-            yield Problem(document.find_origin(location), f"{render_location(location)} {text}")
-
-
-def _leaving_keys(settings: Settings, document: Document) -> Iterator[Problem]:
+def _leaving_keys(settings: Settings) -> Iterator[_Finding]:
     """Upstreams that get the keys of tenants. With two providers for one tenant the settings are refused."""
     takers = {tenant.name: list_takers(settings, tenant) for tenant in settings.tenants}
     for name, section in settings.upstreams.items():
         tenants = [tenant for tenant, names in takers.items() if name in names]
         if tenants:
             more = f" and {len(tenants) - _SHOWN_TENANTS} more" if len(tenants) > _SHOWN_TENANTS else ""
-            yield Problem(
-                document.find_origin(("upstreams", name, "base_url")),
+            yield (
+                ("upstreams", name, "base_url"),
                 f"upstreams.{name} has no `api_key`, so the keys of these tenants are sent to "
                 f"{name_provider(section.base_url)} as the credential: "
                 f"{', '.join(tenants[:_SHOWN_TENANTS])}{more}. If they are keys of this gateway and not of "
@@ -438,25 +444,22 @@ def _leaving_keys(settings: Settings, document: Document) -> Iterator[Problem]:
             )
 
 
-def _unused_rules(settings: Settings, document: Document) -> Iterator[Problem]:
+def _unused_rules(settings: Settings) -> Iterator[_Finding]:
     """Rules whose limits, price and policy can never count, because earlier rules fit all that they fit."""
-    yield from _unused_among(settings.models, ("models",), document)
-    for index, tenant in enumerate(settings.tenants):
-        yield from _unused_among(tenant.models, ("tenants", index, "models"), document)
-
-
-def _unused_among(rules: Sequence[ModelRule], location: Location, document: Document) -> Iterator[Problem]:
-    name = render_location(location)
-    for index, rule in enumerate(rules):
-        earlier = [number for number in range(index) if _covers(rules[number], rule)]
-        first_limits = next((number for number in earlier if rules[number].is_about_limits), None)
-        first_policy = next((number for number in earlier if rules[number].policy is not None), None)
-        first_price = next((number for number in earlier if rules[number].price is not None), None)
-        needed = [first_limits] * rule.is_about_limits + [first_policy] * (rule.policy is not None)
-        needed += [first_price] * (rule.price is not None)
-        if None not in needed:
-            text = f"{name}[{index}] is never used: {name}[{needed[0]}] fits the same models and comes first"
-            yield Problem(document.find_origin((*location, index, "match")), text)
+    lists: dict[Location, Sequence[ModelRule]] = {("models",): settings.models}
+    lists |= {("tenants", at, "models"): tenant.models for at, tenant in enumerate(settings.tenants)}
+    for location, rules in lists.items():
+        name = render_location(location)
+        for index, rule in enumerate(rules):
+            earlier = [number for number in range(index) if _covers(rules[number], rule)]
+            hiding = [
+                next((number for number in earlier if is_about(rules[number])), None)
+                for is_about in _PURPOSES
+                if is_about(rule)
+            ]
+            if None not in hiding:
+                first = f"{name}[{hiding[0]}] fits the same models and comes first"
+                yield (*location, index, "match"), f"{name}[{index}] is never used: {first}"
 
 
 def _covers(earlier: ModelRule, later: ModelRule) -> bool:
@@ -471,21 +474,19 @@ def _covers(earlier: ModelRule, later: ModelRule) -> bool:
     return not set("?[") & set(earlier.match) and fnmatch.fnmatchcase(later.match, earlier.match)
 
 
-def _misled_formats(settings: Settings, document: Document) -> Iterator[Problem]:
+def _misled_formats(settings: Settings) -> Iterator[_Finding]:
     """Wire formats that go to an API which does not have them: mostly, its `formats` are not written."""
     for format_name in WIRE_FORMATS:
-        taking = ((name, each) for name, each in settings.upstreams.items() if format_name in each.formats)
-        name, section = next(taking, ("", None))
-        host = urlsplit(section.base_url).hostname if section is not None else None
-        if host is None or host not in _SPOKEN or format_name in _SPOKEN[host]:
-            continue
-        yield Problem(
-            document.find_origin(("upstreams", name, "base_url")),
-            f"upstreams.{name}: {_REQUESTS[format_name]} go to {host}, which does not know them. The "
-            f"upstreams of a file replace both built-in ones, and one without `formats` gets all formats. "
-            f"Write formats: [{', '.join(_SPOKEN[host])}] here, and name another upstream for the rest: "
-            f"{_OTHERS[host]}",
-        )
+        upstream = settings.choose_upstream(format_name)
+        host = urlsplit(upstream.base_url).hostname or ""
+        if format_name in upstream.formats and format_name not in _SPOKEN.get(host, WIRE_FORMATS):
+            yield (
+                ("upstreams", upstream.name, "base_url"),
+                f"upstreams.{upstream.name}: {_REQUESTS[format_name]} go to {host}, which does not know "
+                "them. The upstreams of a file replace both built-in ones, and one without `formats` gets "
+                f"all formats. Write formats: [{', '.join(_SPOKEN[host])}] here, and name another upstream "
+                f"for the rest: {_OTHERS[host]}",
+            )
 
 
 def _unread_variables(env: Mapping[str, str]) -> Iterator[Problem]:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import math
 import os
-import secrets
 import sqlite3
 import time
 from collections import OrderedDict
@@ -22,8 +21,16 @@ from typing import Final, Protocol, TypeVar
 import diskcache
 from diskcache.core import DBNAME, MODE_RAW, UNKNOWN
 
-from gateway.store.database import LOCK_SECONDS, TROUBLE, Damaged, FileIdentity, locked, translate
-from gateway.store.folder import BLOBS_NAME, DAMAGED, FILE_MODE, FOLDER_MODE
+from gateway.store.database import (
+    LOCK_SECONDS,
+    Damaged,
+    FileIdentity,
+    identify,
+    locked,
+    mapped_errors,
+    move_aside,
+)
+from gateway.store.folder import BLOBS_NAME, FILE_MODE, FOLDER_MODE
 from gateway.store.interface import LATEST, Key, Lookup, Store, StoreError, Unknown, Unusable, seal, unseal
 
 _log = logging.getLogger(__name__)
@@ -40,9 +47,6 @@ _REMOVE: Final = (
     "DELETE FROM Cache WHERE rowid IN"
     " (SELECT rowid FROM Cache WHERE tag BETWEEN ? AND ? AND store_time<=? LIMIT ?)"
 )
-_REMOVE_EXPIRED: Final = (
-    "DELETE FROM Cache WHERE rowid IN (SELECT rowid FROM Cache WHERE expire_time<? LIMIT ?)"
-)
 # A clock that is wrong at the start can be set before anything expires.
 _SWEEP_SECONDS: Final = 600.0
 
@@ -50,22 +54,31 @@ _SWEEP_SECONDS: Final = 600.0
 class Blobs(Protocol):
     """A group is a conversation, as in the store. What is absent may have been dropped for room."""
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        return
 
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Those that are there. Raises StoreError: it is not known whether they are."""
+        return {}
 
     async def put(
         self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
     ) -> None:
         """All of them are kept when this returns. Raises StoreError, then some may be."""
+        return
 
     async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
         """Also what other processes have put. None: of the whole tag, which takes longer. Returns how many
-        values that were.
+        values that were, but for those that are records of the store: its own `delete` has them.
         """
+        return 0
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return
+
+
+class NoBlobs(Blobs):
+    """For values that memory has already, where the store is in memory, too."""
 
 
 def make_blobs(store: Store, folder: Path | None, name: str, *, max_bytes: int, keep_seconds: float) -> Blobs:
@@ -77,13 +90,11 @@ def make_blobs(store: Store, folder: Path | None, name: str, *, max_bytes: int, 
     return blobs
 
 
-class StoredBlobs:
+class StoredBlobs(Blobs):
     def __init__(self, store: Store, kind: str, keep_seconds: float) -> None:
         self._store = store
         self._kind = kind
         self._keep_seconds = keep_seconds
-
-    async def open(self) -> None: ...
 
     async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
         lookups = [Lookup(self._kind, [f"{group}/{name}"]) for name in names]
@@ -102,38 +113,14 @@ class StoredBlobs:
             if isinstance(result, BaseException):
                 raise result
 
-    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
-        """They are records of the store, whose own `delete` has them."""
-        return 0
 
-    async def close(self) -> None: ...
-
-
-class NoBlobs:
-    """For values that memory has already, where the store is in memory, too."""
-
-    async def open(self) -> None: ...
-
-    async def get(self, tag: str, group: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        return {}
-
-    async def put(
-        self, tag: str, group: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None
-    ) -> None: ...
-
-    async def delete(self, tag: str, groups: Collection[str] | None = None) -> int:
-        return 0
-
-    async def close(self) -> None: ...
-
-
-class DiskBlobs:
+class DiskBlobs(Blobs):
     """Also a listener of the store: what a process has put that did not know of a purge goes as well."""
 
     def __init__(
         self, folder: Path, max_bytes: int, keep_seconds: float, sweep_seconds: float = _SWEEP_SECONDS
     ) -> None:
-        self._folder = folder
+        self._folder, self._path = folder, folder / DBNAME
         self._max_bytes = max_bytes
         self._keep_seconds = keep_seconds
         self._sweep_seconds = sweep_seconds
@@ -182,15 +169,15 @@ class DiskBlobs:
         ranges = [_find_range(tag, group) for group in (groups if groups is not None else [None])]
         count = 0
         for places in ranges:
-            count += await self._remove(_REMOVE, *places, math.inf)
+            count += await self._remove(*places, math.inf)
         await self._call(_empty_log)
         return count
 
-    async def _remove(self, statement: str, *values: object) -> int:
+    async def _remove(self, first: str, last: str, before: float) -> int:
         """In steps, so that nobody waits for it for long."""
         count, step = 0, _STEP
         while step == _STEP:
-            step = await self._call(partial(_remove_some, statement, (*values, _STEP)))
+            step = await self._call(partial(_remove_some, (first, last, before)))
             count += step
         return count
 
@@ -221,7 +208,7 @@ class DiskBlobs:
             return max([before, *(at for place, at in self._put_at.items() if first <= place <= last)])
 
         try:
-            await self._remove(_REMOVE, first, last, await self._call(find_end))
+            await self._remove(first, last, await self._call(find_end))
             await self._call(_empty_log)
         except StoreError as error:
             _log.warning("store %s: what was purged is not removed from it: %s", self._folder, error)
@@ -231,7 +218,7 @@ class DiskBlobs:
         while True:
             await asyncio.sleep(self._sweep_seconds)
             with suppress(StoreError):
-                if self._find_identity() is not None and await self._remove(_REMOVE_EXPIRED, time.time()):
+                if identify(self._path) is not None and await self._call(lambda cache: cache.expire()):
                     await self._call(_empty_log)
 
     async def _call(self, call: Callable[[diskcache.Cache], _Result]) -> _Result:
@@ -250,7 +237,7 @@ class DiskBlobs:
             return call(self._open())
 
     def _open(self) -> diskcache.Cache:
-        if self._cache is not None and self._identity == self._find_identity():
+        if self._cache is not None and self._identity == identify(self._path):
             return self._cache
         self._close_cache()
         self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -259,8 +246,8 @@ class DiskBlobs:
         # sqlite gives its log the mode of the database, so that must exist before diskcache makes it.
         with suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            os.close(os.open(self._folder / DBNAME, flags, FILE_MODE))
-        self._identity = self._find_identity()
+            os.close(os.open(self._path, flags, FILE_MODE))
+        self._identity = identify(self._path)
         self._cache = diskcache.Cache(
             str(self._folder),
             timeout=LOCK_SECONDS,
@@ -275,28 +262,12 @@ class DiskBlobs:
         )
         return self._cache
 
-    def _find_identity(self) -> FileIdentity | None:
-        try:
-            status = os.stat(self._folder / DBNAME)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
-
     def _set_aside(self, identity: FileIdentity | None, reason: str) -> None:
         """Unless another process was first."""
         self._close_cache()
-        place = f"{self._folder.name}{DAMAGED}{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        place = f"{place}-{secrets.token_hex(2)}"
         with _mapped_errors(), locked(self._folder.parent):
-            if identity is None or self._find_identity() != identity:
-                return
-            os.rename(self._folder, self._folder.with_name(place))
-        _log.error(
-            "store %s is set aside as %s (%s): it has lost its records and begins anew",
-            self._folder,
-            place,
-            reason,
-        )
+            if identity is not None and identify(self._path) == identity:
+                move_aside(self._folder, reason)
 
     def _close_cache(self) -> None:
         cache, self._cache, self._identity = self._cache, None, None
@@ -335,16 +306,12 @@ class _BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no type
 
 @contextmanager
 def _mapped_errors() -> Iterator[None]:
-    try:
-        yield
-    except diskcache.Timeout as error:
-        # It stands for any failure of BEGIN.
-        cause = error.__context__
-        if isinstance(cause, sqlite3.Error):
-            raise translate(cause) from error
-        raise Unknown("another process has locked the database") from error
-    except TROUBLE as error:
-        raise translate(error) from error
+    with mapped_errors():
+        try:
+            yield
+        except diskcache.Timeout as error:
+            # It stands for any failure of BEGIN.
+            raise error.__context__ or Unknown("another process has locked the database") from error
 
 
 def _join(*parts: str) -> str:
@@ -357,11 +324,11 @@ def _find_range(tag: str, group: str | None) -> tuple[str, str]:
     return (f"{tag}/", f"{tag}0") if group is None else (_join(tag, group), _join(tag, group))
 
 
-def _remove_some(statement: str, values: Sequence[object], cache: diskcache.Cache) -> int:
+def _remove_some(places: tuple[str, str, float], cache: diskcache.Cache) -> int:
     """Returns how many. diskcache itself asks neither for the time nor for a range."""
     with closing(_connect(cache)) as connection:
         connection.execute("PRAGMA secure_delete=ON").fetchall()
-        return connection.execute(statement, values).rowcount
+        return connection.execute(_REMOVE, (*places, _STEP)).rowcount
 
 
 def _empty_log(cache: diskcache.Cache) -> None:

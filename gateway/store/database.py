@@ -219,13 +219,7 @@ class Database:
 
     def find_identity(self) -> FileIdentity | None:
         """None if there is no file, or no folder."""
-        if self._path is None:
-            return (0, 0)
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        return identify(self._path) if self._path is not None else (0, 0)
 
     def is_current(self, session: Session) -> bool:
         return session.connection is not None and session.identity == self.find_identity()
@@ -346,7 +340,7 @@ class Database:
         if verdict in (FileState.DAMAGED, FileState.OTHER_VERSION):
             # The temporary file proves first that a new one can be made.
             probe(folder)
-            _move_aside(path, verdict.value)
+            move_aside(path, verdict.value)
         if verdict is not FileState.OURS:
             _create(path)
         if not self._has_noted_earlier and verdict is not FileState.OURS and find_earlier(folder):
@@ -363,7 +357,16 @@ class Database:
             return
         with mapped_errors(), locked(self.folder):
             if identity is not None and self.find_identity() == identity:
-                _move_aside(self._path, reason)
+                move_aside(self._path, reason)
+
+
+def identify(path: Path) -> FileIdentity | None:
+    """None if there is no such file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextmanager
@@ -391,7 +394,7 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _move_aside(path: Path, reason: str) -> None:
+def move_aside(path: Path, reason: str) -> None:
     """With its log and index. Raises OSError."""
     place = f"{path.name}{DAMAGED}{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
     for end in ("", "-wal", "-shm"):

@@ -10,11 +10,9 @@ import logging
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import partial
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -71,106 +69,88 @@ Argument = str | bytes | int
 ServerReply = Any
 
 
-class RefusalKind(Enum):
-    """The value is for the log. Texts of a server may hold keys, so only the kind is kept."""
+@dataclass(frozen=True)
+class Refusal:
+    """Why a server cannot be used, or refused a command. Texts of a server may hold keys, so only what is
+    said here is kept. is_final: it, or who issued its certificate, has said no; trying again changes nothing.
+    ends: after it no call has a chance on the same connection.
+    """
 
-    NO_SCRIPT = "it does not know the script"
-    FULL = "its memory is full"
-    CANNOT_SAVE = "it cannot save to its disk, or has too few replicas"
-    READ_ONLY = "it is a read-only replica"
-    NO_PRIMARY = "its primary or its cluster is down"
-    BUSY = "it is busy with a script, or loads its data"
-    NO_LOGIN = "it does not accept user and password"
-    CLUSTER = "it is a node of a cluster"
-    DENIED = "its ACL lacks a permission"
-    OTHER = "it refused a command"
+    reason: str
+    is_final: bool = False
+    ends: bool = False
 
 
-# After these no call has a chance on the same connection.
-_ENDING: Final = frozenset(
-    {
-        RefusalKind.READ_ONLY,
-        RefusalKind.NO_PRIMARY,
-        RefusalKind.BUSY,
-        RefusalKind.NO_LOGIN,
-        RefusalKind.CLUSTER,
-    }
-)
-# With these, trying again changes nothing.
-_FINAL: Final = frozenset({RefusalKind.NO_LOGIN, RefusalKind.DENIED, RefusalKind.CLUSTER})
+_NO_SCRIPT: Final = Refusal("it does not know the script")
+_FULL: Final = Refusal("its memory is full")
+_CANNOT_SAVE: Final = Refusal("it cannot save to its disk, or has too few replicas")
+_NO_PRIMARY: Final = Refusal("its primary or its cluster is down", ends=True)
+_BUSY: Final = Refusal("it is busy with a script, or loads its data", ends=True)
+_CLUSTER: Final = Refusal("it is a node of a cluster", is_final=True, ends=True)
+_DENIED: Final = Refusal("its ACL lacks a permission", is_final=True)
+_OTHER: Final = Refusal("it refused a command")
+_LATE: Final = Refusal("it does not answer in time")
 _CLASSES: Final = (
-    (NoScriptError, RefusalKind.NO_SCRIPT),
-    (OutOfMemoryError, RefusalKind.FULL),
-    (ReadOnlyError, RefusalKind.READ_ONLY),
-    (MasterDownError, RefusalKind.NO_PRIMARY),
-    (ClusterDownError, RefusalKind.NO_PRIMARY),
-    (AskError, RefusalKind.CLUSTER),  # MOVED is one, too
-    (NoPermissionError, RefusalKind.DENIED),
-    (AuthenticationError, RefusalKind.NO_LOGIN),
-    (BusyLoadingError, RefusalKind.BUSY),
+    (NoScriptError, _NO_SCRIPT),
+    (OutOfMemoryError, _FULL),
+    (ReadOnlyError, Refusal("it is a read-only replica", ends=True)),
+    (MasterDownError, _NO_PRIMARY),
+    (ClusterDownError, _NO_PRIMARY),
+    (AskError, _CLUSTER),  # MOVED is one, too
+    (NoPermissionError, _DENIED),
+    (AuthenticationError, Refusal("it does not accept user and password", is_final=True, ends=True)),
+    (BusyLoadingError, _BUSY),
 )
 _CODES: Final = {
-    "MISCONF": RefusalKind.CANNOT_SAVE,
-    "NOREPLICAS": RefusalKind.CANNOT_SAVE,
-    "BUSY": RefusalKind.BUSY,
-    "OOM": RefusalKind.FULL,
-    "NOPERM": RefusalKind.DENIED,
+    "MISCONF": _CANNOT_SAVE,
+    "NOREPLICAS": _CANNOT_SAVE,
+    "BUSY": _BUSY,
+    "OOM": _FULL,
+    "NOPERM": _DENIED,
 }
+# Of the connection, by what caused its error. The first that fits counts.
+_CAUSES: Final = (
+    (ssl.SSLCertVerificationError, Refusal("its TLS certificate is not accepted", is_final=True)),
+    (ssl.SSLError, Refusal("TLS failed")),
+    (socket.gaierror, Refusal("its name is not found")),
+    (ConnectionRefusedError, Refusal("connection refused")),
+    (TimeoutError, _LATE),
+)
 # A server of another kind may send anything; uvloop raises RuntimeError for a socket that was closed.
 FAILURES: Final = (RedisError, OSError, EOFError, ValueError, RuntimeError)
 
 
-def translate(error: RedisError) -> RefusalKind:
+def translate(error: RedisError) -> Refusal:
     """By the class that the library gives an error, else by the code that its text begins with."""
-    for known, kind in _CLASSES:
+    for known, refusal in _CLASSES:
         if isinstance(error, known):
-            return kind
+            return refusal
     text = str(error)
     # What a command of a script was refused for.
     if "ACL failure in script" in text or "The user executing the script" in text:
-        return RefusalKind.DENIED
+        return _DENIED
     if "non local key in a cluster" in text:
-        return RefusalKind.CLUSTER
+        return _CLUSTER
     if "while the cluster is down" in text:
-        return RefusalKind.NO_PRIMARY
-    return _CODES.get(text.partition(" ")[0], RefusalKind.OTHER)
+        return _NO_PRIMARY
+    return _CODES.get(text.partition(" ")[0], _OTHER)
 
 
-@dataclass(frozen=True)
-class LinkFailure:
-    """Why a server cannot be used. is_final: it, or who issued its certificate, has said no."""
-
-    reason: str
-    is_final: bool = False
-
-
-def explain(error: BaseException) -> LinkFailure:
+def explain(error: BaseException) -> Refusal:
     """In this order: what the server said · the certificate · the name · the port · all else."""
     if isinstance(error, RedisError):
-        kind = translate(error)
-        if kind is not RefusalKind.OTHER:
-            return LinkFailure(kind.value, kind in _FINAL)
+        refusal = translate(error)
+        if refusal is not _OTHER:
+            return refusal
         if isinstance(error, ResponseError):
-            return LinkFailure("it refuses the database of this number", is_final=True)
-    for cause in _list_causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return LinkFailure("its TLS certificate is not accepted", is_final=True)
-        if isinstance(cause, ssl.SSLError):
-            return LinkFailure("TLS failed")
-        if isinstance(cause, socket.gaierror):
-            return LinkFailure("its name is not found")
-        if isinstance(cause, ConnectionRefusedError):
-            return LinkFailure("connection refused")
-        if isinstance(cause, TimeoutError):
-            return LinkFailure("it does not answer in time")
-    return LinkFailure("the connection was lost")
-
-
-def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or current.__context__
+            return Refusal("it refuses the database of this number", is_final=True)
+    cause: BaseException | None = error
+    while cause is not None:
+        for known, refusal in _CAUSES:
+            if isinstance(cause, known):
+                return refusal
+        cause = cause.__cause__ or cause.__context__
+    return Refusal("the connection was lost")
 
 
 def make_client(address: Address, *, retries: int = 1) -> Redis:
@@ -260,15 +240,14 @@ class RedisLink:
         self._address = address
         self._seconds = address.timeout_ms / 1000
         self._queue: deque[RedisCall] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._is_waking = False
+        self._has_calls = asyncio.Event()
         self._in_air = 0
         # Since when nothing was heard although something was asked.
         self._silent_since: float | None = None
-        self._away: LinkFailure | None = None
+        self._away: Refusal | None = None
         self._is_lost = asyncio.Event()
         self._lost_at = 0.0
-        self._first: asyncio.Future[LinkFailure | None] | None = None
+        self._first: asyncio.Future[Refusal | None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: list[Redis] = []
 
@@ -286,8 +265,9 @@ class RedisLink:
         """
         self._first = asyncio.get_running_loop().create_future()
         for _ in range(_LANES):
-            self._clients.append(make_client(self._address))
-            self._start_lane(self._clients[-1])
+            client = make_client(self._address)
+            self._clients.append(client)
+            self._tasks.append(asyncio.create_task(self._run_lane(client)))
         self._tasks.append(asyncio.create_task(self._beat(make_check, note_check)))
         failure = await self._first
         if failure is not None and failure.is_final:
@@ -310,7 +290,7 @@ class RedisLink:
         call = RedisCall(make, asyncio.get_running_loop().create_future(), script, is_bulk)
         self._queue.append(call)
         self._note_asked()
-        self._wake()
+        self._has_calls.set()
         return call
 
     async def ask(self, call: RedisCall, wait: float) -> ServerReply:
@@ -344,38 +324,25 @@ class RedisLink:
         is_waiting = self._in_air or self._queue
         self._silent_since = asyncio.get_running_loop().time() if is_waiting else None
 
-    def _wake(self) -> None:
-        while self._queue and self._idle and not self._is_waking:
-            lane = self._idle.popleft()
-            if not lane.done():
-                self._is_waking = True
-                lane.set_result(None)
-
     # Lanes
 
-    def _start_lane(self, client: Redis, pause_seconds: float = 0.0) -> None:
-        lane = asyncio.create_task(self._run_lane(client, pause_seconds))
-        self._tasks.append(lane)
-        lane.add_done_callback(partial(self._replace_lane, client))
+    async def _run_lane(self, client: Redis) -> None:
+        while True:
+            try:
+                await self._keep_flying(client)
+            except Exception as error:  # noqa: BLE001 - the edge: no fault takes a lane away for good
+                text = "store %s: a connection has failed (%s) and is begun anew"
+                _log.error(text, self.shown, type(error).__name__)
+                await asyncio.sleep(_PROBE_SECONDS)
 
-    def _replace_lane(self, client: Redis, lane: "asyncio.Task[None]") -> None:
-        """A fault of ours, or of the client library, takes no lane away for good."""
-        error = lane.exception() if not lane.cancelled() else None
-        if error is not None:
-            text = "store %s: a connection has failed (%s) and is begun anew"
-            _log.error(text, self.shown, type(error).__name__)
-            self._tasks.remove(lane)
-            self._start_lane(client, _PROBE_SECONDS)
-
-    async def _run_lane(self, client: Redis, pause_seconds: float) -> None:
+    async def _keep_flying(self, client: Redis) -> None:
         failures = 0
         while True:
-            await asyncio.sleep(pause_seconds)
             is_connected = await self._connect(client)
             while is_connected and await self._fly(client, await self._next_calls()):
                 failures = 0
             await _close_client(client)
-            pause_seconds = _PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)]
+            await asyncio.sleep(_PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)])
             failures += 1
 
     async def _connect(self, client: Redis) -> bool:
@@ -389,10 +356,8 @@ class RedisLink:
 
     async def _next_calls(self) -> list[RedisCall]:
         while not self._queue:
-            lane: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle.append(lane)
-            await lane
-            self._is_waking = False
+            self._has_calls.clear()
+            await self._has_calls.wait()
         calls: list[RedisCall] = []
         while self._queue and len(calls) < _PIPELINE_CALLS and not (calls and self._queue[0].is_bulk):
             call = self._queue.popleft()
@@ -400,7 +365,6 @@ class RedisLink:
                 calls.append(call)
             if call.is_bulk:
                 break
-        self._wake()
         return calls
 
     async def _fly(self, client: Redis, calls: list[RedisCall]) -> bool:
@@ -436,30 +400,30 @@ class RedisLink:
         """What is under way is waited for in any case."""
         for _ in range(_SLICES):
             await asyncio.sleep(seconds / _SLICES)
-        self._note_away(LinkFailure("it does not answer in time"))
+        self._note_away(_LATE)
 
     def _deliver(self, calls: Sequence[RedisCall], replies: Sequence[ServerReply], is_in_time: bool) -> bool:
         again: list[RedisCall] = []
-        ending: RefusalKind | None = None
+        ending: Refusal | None = None
         for call, reply in zip(calls, replies, strict=True):
-            kind = translate(reply) if isinstance(reply, RedisError) else None
+            answer = translate(reply) if isinstance(reply, RedisError) else reply
             call.was_in_time = is_in_time
-            if kind in _ENDING:
-                ending = kind
+            if isinstance(answer, Refusal) and answer.ends:
+                ending = answer
                 again.append(call)
-            elif kind is RefusalKind.NO_SCRIPT and not call.is_second_try:
+            elif answer is _NO_SCRIPT and not call.is_second_try:
                 call.is_second_try = True
                 again.append(call)
             elif not call.future.done():
-                call.future.set_result(reply if kind is None else kind)
+                call.future.set_result(answer)
         self._send_again(again)
         if ending is not None:
-            self._note_away(LinkFailure(ending.value, ending in _FINAL))
+            self._note_away(ending)
         return ending is None
 
     def _send_again(self, calls: Sequence[RedisCall]) -> None:
         self._queue.extendleft(reversed(calls))
-        self._wake()
+        self._has_calls.set()
 
     # Whether it is there
 
@@ -469,8 +433,8 @@ class RedisLink:
         while True:
             call = make_check()
             reply = await call.future
-            if isinstance(reply, RefusalKind) and reply is not RefusalKind.CANNOT_SAVE:
-                self._note_away(LinkFailure(reply.value, reply in _FINAL))
+            if isinstance(reply, Refusal) and reply is not _CANNOT_SAVE:
+                self._note_away(reply)
             elif call.was_in_time:
                 note_check(reply)
                 self._note_back()
@@ -484,7 +448,7 @@ class RedisLink:
             except TimeoutError:
                 pass
 
-    def _note_away(self, failure: LinkFailure) -> None:
+    def _note_away(self, failure: Refusal) -> None:
         if self._first is not None and not self._first.done():
             self._first.set_result(failure)
         before, self._away = self._away, failure
@@ -527,8 +491,8 @@ async def _close_client(client: Redis) -> None:
 def take_reply(call: RedisCall) -> ServerReply:
     """Of a call that is done. Raises Unusable if it was refused."""
     reply = call.future.result()
-    if isinstance(reply, RefusalKind):
-        raise Unusable(reply.value)
+    if isinstance(reply, Refusal):
+        raise Unusable(reply.reason)
     return reply
 
 
@@ -542,7 +506,7 @@ class RedisNews:
         self._hear = hear
         self._gap = gap
         # Of the last try.
-        self.failure: LinkFailure | None = None
+        self.failure: Refusal | None = None
         self.has_tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._client = make_client(address, retries=0)

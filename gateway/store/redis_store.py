@@ -76,6 +76,7 @@ _ADMISSION_SECONDS: Final = 0.25
 _LOOK_SECONDS: Final = 0.1
 # Arguments of the script before the values.
 _FIRST_VALUE: Final = 3
+_encode: Final = msgspec.msgpack.encode
 # News of a purge have this in place of a tag.
 _PURGED: Final = "!purged"
 # A fence is a time in microseconds.
@@ -143,7 +144,10 @@ class RedisStore(QueuedStore):
     async def _read(self, tag: str, lookups: Sequence[Lookup], wait: float) -> list[Found | None]:
         self._link.check_patience(wait)
         calls = [
-            self._send(_READ, _pack([_name_all(tag, each) for each in part])) for part in _split(lookups)
+            self._send(
+                _READ, _encode([[f"{each.kind}:{tag}:{name}" for name in each.names] for each in part])
+            )
+            for part in _split(lookups)
         ]
         pairs: list[Any] = []
         for call in calls:
@@ -196,7 +200,7 @@ class RedisStore(QueuedStore):
         """The members of a sorted set, some of them perhaps twice."""
         cursor = b"0"
         while True:
-            match await self._ask(None, ("ZSCAN", self._prefix + index, cursor, "COUNT", 1_000), wait):
+            match await self._ask(None, "ZSCAN", self._prefix + index, cursor, "COUNT", 1_000, wait=wait):
                 case [bytes(cursor), list(members)]:
                     for member in members[::2]:
                         yield _decode(member)
@@ -207,7 +211,7 @@ class RedisStore(QueuedStore):
 
     async def _fetch(self, keys: Sequence[Key], wait: float) -> list[ListedRecord]:
         """Those that exist."""
-        reply = await self._ask(None, ("MGET", *(f"{self._prefix}{_name(key)}" for key in keys)), wait)
+        reply = await self._ask(None, "MGET", *(f"{self._prefix}{_name(key)}" for key in keys), wait=wait)
         if not isinstance(reply, list) or len(reply) != len(keys):
             raise _make_odd()
         parsed = [self._parse(key, text) for key, text in zip(keys, reply, strict=True) if text is not None]
@@ -267,7 +271,7 @@ class RedisStore(QueuedStore):
         """When it is sent: who was promised something may have gone on alone since."""
         values: list[bytes] = []
         operations = [self._render_operation(waiting, replaces, values) for waiting in batch]
-        return self._prefix, _pack(operations), self._known, *values
+        return self._prefix, _encode(operations), self._known, *values
 
     def _render_operation(
         self, waiting: Waiting, replaces: bool, values: list[bytes]
@@ -330,13 +334,13 @@ class RedisStore(QueuedStore):
     async def _delete(self, tag: str, group: str | None, known: int) -> Deleted:
         message = f"{self._process} {_PURGED} {tag}"
         asked = (tag, group or "", self._channel, message, known)
-        match await self._ask_script(_PURGE, *asked):
+        match await self._ask(_PURGE, *asked):
             case [int(gone), int(more), list(purges)]:
                 pass
             case _:
                 raise _make_odd()
         while more == 1:
-            more = await self._ask_script(_SWEEP, _SWEEP_RECORDS)
+            more = await self._ask(_SWEEP, _SWEEP_RECORDS)
         return Deleted(gone, _parse_purges(purges))
 
     # Leases, counters, places
@@ -359,11 +363,11 @@ class RedisStore(QueuedStore):
 
     async def _renew(self, lease: Lease, ttl: float) -> bool:
         asked = (lease.tag, lease.name, _to_ms(ttl), lease.fence)
-        return _parse_flag(await self._ask_script(_RENEW, *asked))
+        return _parse_flag(await self._ask(_RENEW, *asked))
 
     async def _count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
         asked = (tag, name, repr(cost), repr(most), repr(window))
-        match await self._ask_script(_COUNT, *asked, wait=_ADMISSION_SECONDS):
+        match await self._ask(_COUNT, *asked, wait=_ADMISSION_SECONDS):
             case [1, *_]:
                 return 0.0
             case [0, slot, used, before, now]:
@@ -374,7 +378,7 @@ class RedisStore(QueuedStore):
 
     async def _hold(self, place: HeldPlace, leaving: Sequence[str], most: int, ttl: float) -> bool:
         asked: Sequence[Argument] = (*place, most, _to_ms(ttl), *leaving)
-        return _parse_flag(await self._ask_script(_HOLD, *asked, wait=_ADMISSION_SECONDS))
+        return _parse_flag(await self._ask(_HOLD, *asked, wait=_ADMISSION_SECONDS))
 
     # What others do, and what becomes of the server
 
@@ -424,29 +428,18 @@ class RedisStore(QueuedStore):
         sent = (self._prefix, *arguments) if script is not None else arguments
         return self._link.send(script, lambda: sent, is_bulk=script is None)
 
-    async def _ask(self, script: Script | None, arguments: Sequence[Argument], wait: float) -> ServerReply:
+    async def _ask(self, script: Script | None, *arguments: Argument, wait: float = LATEST) -> ServerReply:
         """Raises Unknown, Unusable."""
         self._link.check_patience(wait)
         return await self._link.ask(self._send(script, *arguments), wait)
-
-    async def _ask_script(self, script: Script, *arguments: Argument, wait: float = LATEST) -> ServerReply:
-        return await self._ask(script, arguments, wait)
 
 
 def _make_odd() -> Unknown:
     return Unknown("the store answers what no store does")
 
 
-def _pack(values: object) -> bytes:
-    return msgspec.msgpack.encode(values)
-
-
 def _name(key: Key) -> str:
     return f"{key.kind}:{key.tag}:{key.name}"
-
-
-def _name_all(tag: str, lookup: Lookup) -> list[str]:
-    return [f"{lookup.kind}:{tag}:{name}" for name in lookup.names]
 
 
 def _split(lookups: Sequence[Lookup]) -> Iterator[list[Lookup]]:

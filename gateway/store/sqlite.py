@@ -186,22 +186,12 @@ class SqliteStore(QueuedStore):
 
     async def _read(self, tag: str, lookups: Sequence[Lookup], wait: float) -> list[Found | None]:
         """A file nearby is late only where the whole machine is."""
-        now, wait = time.time(), max(wait, _READ_SECONDS)
-        return await self._ask(
-            self._reading,
-            self._reader,
-            lambda connection: tables.find_first(connection, tag, lookups, now),
-            wait,
-        )
+        find = partial(tables.find_first, tag=tag, lookups=lookups, now=time.time())
+        return await self._ask(self._reading, self._reader, find, max(wait, _READ_SECONDS))
 
     async def _list(self, kind: str, tag: str | None, group: str | None, wait: float) -> list[ListedRecord]:
-        now = time.time()
-        return await self._ask(
-            self._listing,
-            self._lister,
-            lambda connection: tables.list_records(connection, kind, tag, group, now),
-            wait,
-        )
+        find = partial(tables.list_records, kind=kind, tag=tag, group=group, now=time.time())
+        return await self._ask(self._listing, self._lister, find, wait)
 
     async def _ask(
         self,
@@ -227,10 +217,7 @@ class SqliteStore(QueuedStore):
     async def _write(self, batch: Sequence[Waiting]) -> Written:
         self._note_use()
         await self._find_position()
-        known = self._known
-        return await self._change(
-            lambda connection, moment: tables.write_batch(connection, batch, known, moment)
-        )
+        return await self._change(partial(tables.write_batch, batch=batch, known=self._known))
 
     async def _change(
         self, call: Callable[[sqlite3.Connection, Moment], _Result], wait: float | None = None
@@ -273,9 +260,7 @@ class SqliteStore(QueuedStore):
         self._note_use()
         await self._find_position()
         known = max(known, self._known)
-        purges = await self._change(
-            lambda connection, moment: tables.bury(connection, tag, group, known, moment)
-        )
+        purges = await self._change(partial(tables.bury, tag=tag, group=group, known=known))
         # Also if nobody waits for the rest any more.
         self._learn(purges)
         count = await self._remove_buried(purges[-1])
@@ -288,9 +273,7 @@ class SqliteStore(QueuedStore):
         """In steps, so that other writes are not in its way for long."""
         count, step = 0, tables.DELETE_STEP
         while step == tables.DELETE_STEP:
-            step = await self._change(
-                lambda connection, moment: tables.remove_buried(connection, purge, moment)
-            )
+            step = await self._change(partial(tables.remove_buried, purge=purge))
             count += step
         return count
 
@@ -299,24 +282,19 @@ class SqliteStore(QueuedStore):
         return await self._change(call, LATEST)
 
     async def _claim(self, tag: str, name: str, ttl: float) -> Lease | HeldLease:
-        return await self._change_soon(
-            lambda connection, moment: tables.claim_lease(connection, tag, name, ttl, moment)
-        )
+        return await self._change_soon(partial(tables.claim_lease, tag=tag, name=name, ttl=ttl))
 
     async def _renew(self, lease: Lease, ttl: float) -> bool:
-        return await self._change_soon(
-            lambda connection, moment: tables.renew_lease(connection, lease, ttl, moment)
-        )
+        return await self._change_soon(partial(tables.renew_lease, lease=lease, ttl=ttl))
 
     async def _count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
-        limit = (most, window)
         return await self._change_soon(
-            lambda connection, moment: tables.count_cost(connection, (tag, name), cost, limit, moment)
+            partial(tables.count_cost, key=(tag, name), cost=cost, limit=(most, window))
         )
 
     async def _hold(self, place: HeldPlace, leaving: Sequence[str], most: int, ttl: float) -> bool:
         return await self._change_soon(
-            lambda connection, moment: tables.hold_place(connection, place, leaving, most, ttl, moment)
+            partial(tables.hold_place, place=place, leaving=leaving, most=most, ttl=ttl)
         )
 
     # What other processes do
@@ -371,10 +349,8 @@ class SqliteStore(QueuedStore):
         await self._find_position()
         if not self._database.is_current(self._poll):
             await self._follow()
-        after, known = self._heard, self._known
-        announced = await self._in_reader(
-            self._reader, lambda connection: tables.find_announced(connection, after, known, self._sender)
-        )
+        find = partial(tables.find_announced, after=self._heard, known=self._known, sender=self._sender)
+        announced = await self._in_reader(self._reader, find)
         self._heard = announced.newest
         if announced.is_gap:
             self._miss()

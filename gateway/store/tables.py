@@ -146,7 +146,7 @@ def _parse_rows(rows: sqlite3.Cursor, kind: str, group: str | None) -> Iterator[
 
 
 def write_batch(
-    connection: sqlite3.Connection, batch: Sequence[Waiting], known: int, moment: Moment
+    connection: sqlite3.Connection, moment: Moment, batch: Sequence[Waiting], known: int
 ) -> Written:
     is_durable = any(waiting.promise is not None for waiting in batch)
     with transaction(connection, moment.until, is_durable=is_durable):
@@ -201,7 +201,7 @@ def _put(connection: sqlite3.Connection, put: Put, newest: int, now: float) -> b
 
 
 def claim_lease(
-    connection: sqlite3.Connection, tag: str, name: str, ttl: float, moment: Moment
+    connection: sqlite3.Connection, moment: Moment, tag: str, name: str, ttl: float
 ) -> Lease | HeldLease:
     """A fence is the time in microseconds, or one more than the last: a file that begins anew goes on."""
     with transaction(connection, moment.until):
@@ -215,7 +215,7 @@ def claim_lease(
     return Lease(tag, name, fence)
 
 
-def renew_lease(connection: sqlite3.Connection, lease: Lease, ttl: float, moment: Moment) -> bool:
+def renew_lease(connection: sqlite3.Connection, moment: Moment, lease: Lease, ttl: float) -> bool:
     with transaction(connection, moment.until):
         row = connection.execute(_FENCE, (lease.tag, lease.name)).fetchone()
         if row is not None and (row[0] != lease.fence or row[1] <= 0):
@@ -241,10 +241,10 @@ def _release(connection: sqlite3.Connection, release: Release, lease: Lease, mom
 
 def count_cost(
     connection: sqlite3.Connection,
+    moment: Moment,
     key: tuple[str, str],
     cost: float,
     limit: tuple[float, float],
-    moment: Moment,
 ) -> float:
     """key: tag and name. limit: the most, and the seconds of the window."""
     most, window = limit
@@ -266,11 +266,11 @@ def count_cost(
 
 def hold_place(  # the store's method, in a transaction
     connection: sqlite3.Connection,
+    moment: Moment,
     place: HeldPlace,
     leaving: Sequence[str],
     most: int,
     ttl: float,
-    moment: Moment,
 ) -> bool:
     """leaving: members that give their places back before."""
     tag, name, member = place
@@ -312,7 +312,7 @@ def _find_purges(connection: sqlite3.Connection, known: int) -> list[NumberedPur
 
 
 def bury(
-    connection: sqlite3.Connection, tag: str, group: str | None, known: int, moment: Moment
+    connection: sqlite3.Connection, moment: Moment, tag: str, group: str | None, known: int
 ) -> Sequence[NumberedPurge]:
     """The tombstone: what is older than it is absent from here on. `remove_buried` removes it.
 
@@ -327,7 +327,7 @@ def bury(
         return _find_purges(connection, known)
 
 
-def remove_buried(connection: sqlite3.Connection, purge: NumberedPurge, moment: Moment) -> int:
+def remove_buried(connection: sqlite3.Connection, moment: Moment, purge: NumberedPurge) -> int:
     """Some of what is older than the tombstone. Returns how many; less than `DELETE_STEP` at the end."""
     number, tag, group = purge
     with transaction(connection, moment.until, is_durable=True):

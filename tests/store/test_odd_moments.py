@@ -25,7 +25,7 @@ async def test_an_error_of_one_moment_ends_neither_writing_nor_hearing_of_purges
     failed = []
 
     def fail(name: str) -> Callable[..., None]:
-        def raise_error(*_: object) -> None:
+        def raise_error(*_: object, **__: object) -> None:
             failed.append(name)
             raise error
 
@@ -90,7 +90,7 @@ async def test_a_purge_on_a_new_file_is_newer_than_all_that_the_process_knows(
 async def test_a_purge_counts_at_once_though_its_records_could_not_be_removed_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> int:
+    def fail(*_: object, **__: object) -> int:
         raise Unknown("locked")
 
     async with opened(tmp_path / "store") as process:

@@ -183,8 +183,8 @@ async def test_what_is_taken_too_late_for_the_one_who_asked_stays_where_it_was(
 ) -> None:
     given_up, write_batch = threading.Event(), tables.write_batch
 
-    def write_late(*values: Any) -> Any:
-        result = write_batch(*values)
+    def write_late(*values: Any, **named: Any) -> Any:
+        result = write_batch(*values, **named)
         given_up.wait(10)
         return result
 
