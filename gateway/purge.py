@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from gateway.originals.index import OriginalsIndex
+from gateway.originals.search import OriginalsSearch
 from gateway.store.stores import Stores
 
 
@@ -29,7 +29,7 @@ class Purge:
     def __init__(
         self,
         stores: Stores,
-        search: OriginalsIndex,
+        search: OriginalsSearch,
         prepare: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> None:
         self._stores = stores
@@ -48,7 +48,7 @@ class Purge:
         if self._prepare is not None:
             await self._prepare(tag, conversation_id)
         count = await self._delete(tag, conversation_id)
-        self._search.forget_conversation(tag, conversation_id)
+        self._search.forget(tag, conversation_id)
         await self._search.finish_deleting()
         return count
 

@@ -22,7 +22,7 @@ from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.branches import Branches, NewestRequest
 from gateway.logs.fields import name_fields
 from gateway.originals.archive import OriginalsArchive
-from gateway.originals.index import OriginalsIndex
+from gateway.originals.search import OriginalsSearch
 from gateway.purge import Purge
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import Metrics
@@ -83,7 +83,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     branches: Branches
     compaction_log: CompactionLogWriter
     originals: OriginalsArchive
-    search: OriginalsIndex
+    search: OriginalsSearch
     sessions: SessionKeeper
     state: State
     purge: Purge

@@ -114,7 +114,8 @@ async def _find_inherited(sources: Sources, known: ConversationActivity | None) 
     pivot = await sources.state.pivots.load(known.owner, known.pivot.key)
     if pivot is None or pivot.conversation in ("", known.id):
         return []
-    return [Scope(pivot.conversation, before=pivot.covers)]
+    end = pivot.covers, pivot.key
+    return [Scope(pivot.conversation, lambda position, link: (position + 1, link) == end)]
 
 
 # The newest request

@@ -169,11 +169,6 @@ def _make_hooks(settings: Settings, process: Process) -> Hooks:
 
 
 def _make_mcp(settings: Settings, process: Process) -> McpEndpoint:
-    archive = process.archive
-
-    async def has_originals(tag: str, conversation_id: str) -> bool:
-        return bool((await archive.load_lists(tag, conversation_id, 1)).lists)
-
     return McpEndpoint(
         settings=settings,
         tenancy=Tenancy(settings),
@@ -181,6 +176,6 @@ def _make_mcp(settings: Settings, process: Process) -> McpEndpoint:
         memory=process.budget,
         lanes=process.lanes,
         metrics=process.metrics,
-        tools=HistoryTools(process.search, has_originals, process.metrics),
+        tools=HistoryTools(process.search, process.metrics),
         library=process.mcp,
     )

@@ -20,9 +20,9 @@ from gateway.conversations.stored_responses import StoredResponses
 from gateway.hooks import Plugin, load_plugins
 from gateway.http.client import Client
 from gateway.limits.book import ModelTable
-from gateway.mcp.library import McpLibrary
+from gateway.mcp.endpoint import McpLibrary
 from gateway.originals.archive import OriginalsArchive, Removals
-from gateway.originals.index import make_index
+from gateway.originals.search import make_search
 from gateway.pipeline.name_guard import NameGuard
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.rewrite import Rewriter
@@ -103,7 +103,7 @@ class Process:
         self.log_writer = CompactionLogWriter(timed.state, keep_seconds)
         removals = Removals(timed.state, keep_seconds)
         # Over the originals: see `originals.search`.
-        self.search = make_index(settings, removals, timed.originals)
+        self.search = make_search(settings, removals, timed.originals)
         self.archive = OriginalsArchive(removals, timed.originals, keep_seconds, self.search.note_kept)
         self.sessions = SessionKeeper(
             timed.state, self.state.memory, self.lanes, keep_seconds, cache.sessions_bytes
@@ -164,7 +164,7 @@ class Process:
         if known is not None and make_tag(known.owner) == tag:
             self.activity.forget_conversation(known.owner, conversation_id)
         self.archive.forget(tag, conversation_id)
-        self.search.forget_conversation(tag, conversation_id)
+        self.search.forget(tag, conversation_id)
         self.sessions.forget(tag, conversation_id)
         self._forget_bodies()
 

@@ -17,7 +17,7 @@ from gateway.command_line.console import render_json
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.process_setup import complain
 from gateway.originals.archive import Removals
-from gateway.originals.index import make_index
+from gateway.originals.search import make_search
 from gateway.purge import Purge, PurgeCount
 from gateway.settings import Settings
 from gateway.settings.show import list_tenant_facts
@@ -118,6 +118,6 @@ async def _purge_stores(settings: Settings, tag: str) -> PurgeCount:
     await stores.open()
     try:
         removals = Removals(stores.state, retention.seconds)
-        return await Purge(stores, make_index(settings, removals, stores.originals)).run(tag)
+        return await Purge(stores, make_search(settings, removals, stores.originals)).run(tag)
     finally:
         await stores.close()

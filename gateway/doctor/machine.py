@@ -18,7 +18,7 @@ from gateway.bounds.process import find_most_connections
 from gateway.command_line.health import choose_loopback
 from gateway.doctor.finding import Examined, Finding, blame, note_ok, warn
 from gateway.http.ports import describe_bind_error
-from gateway.originals.index_file import find_obstacle
+from gateway.originals.index import find_obstacle
 from gateway.settings import Settings, describe_exposure, is_loopback, shows_texts
 from gateway.settings.show import is_for_this_machine_only
 

@@ -4,21 +4,23 @@ The tenant is found as for every other request. Web pages are turned away: a bro
 controls the DNS reach the endpoint under a name of its own (MCP, Streamable HTTP, Security Warning).
 """
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import hdrs
 
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget
+from gateway.bounds.process import import_for_good
 from gateway.core.errors import RequestRefused
 from gateway.headers import has_same_origin, is_from_other_page, names_loopback
 from gateway.http.reply import Reply
 from gateway.http.request import Request, RequestHead, read_body
-from gateway.mcp.library import McpLibrary
-from gateway.mcp.tools import HistoryTools
+from gateway.mcp.tools import CallTool, HistoryTools
 from gateway.reporting.metrics import Metrics
 from gateway.settings import Settings
 from gateway.tenants import Tenancy, Tenant
@@ -33,6 +35,53 @@ _MAX_BODY_BYTES: Final = 1 << 15
 _FOREIGN_PAGE: Final = (
     "Web pages must not use this endpoint. `listen.origins` in the settings can allow the origin of one."
 )
+_PROTOCOL: Final = "gateway.mcp.protocol"
+_MISSING: Final = (
+    "This gateway cannot speak MCP, because a package is missing. Its operator can install it, "
+    "pip install 'refold[mcp]', or write `mcp: false` to relay this path."
+)
+
+
+class McpResponse(NamedTuple):
+    """content_type: empty if there is none."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+# See `protocol.respond`.
+Respond = Callable[[CallTool, RequestHead, bytes, int], Awaitable[McpResponse]]
+
+
+class McpLibrary:
+    """The package that speaks the protocol. It is brought in with the first request, and outside the event
+    loop: it takes a second and 27 MB, which gateways without such clients do not pay.
+    """
+
+    def __init__(self) -> None:
+        # None inside: it cannot be imported.
+        self._loading: asyncio.Task[Respond | None] | None = None
+
+    async def load(self) -> Respond:
+        """Raises RequestRefused (501) if the extra is not installed."""
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._import())
+        # A client that hangs up does not stop it for others.
+        respond = await asyncio.shield(self._loading)
+        if respond is None:
+            raise RequestRefused(501, _MISSING, kind="server_error", code="mcp_not_installed")
+        return respond
+
+    async def _import(self) -> Respond | None:
+        try:
+            module = await asyncio.to_thread(import_for_good, _PROTOCOL)
+        except ImportError as error:
+            log.warning("requests to /mcp get 501: %s is missing: pip install 'refold[mcp]'", error.name)
+            return None
+        module.quiet()
+        respond: Respond = module.respond
+        return respond
 
 
 def is_mcp(target: str) -> bool:

@@ -15,9 +15,9 @@ from msgspec import Meta
 from gateway.core.history.transcript import neutralize
 from gateway.logs.fields import name_fields
 from gateway.originals.beside_summary import render_pieces
-from gateway.originals.index import OriginalsIndex
+from gateway.originals.index import Mention
 from gateway.originals.search import (
-    MentionedFile,
+    OriginalsSearch,
     OriginalText,
     Scope,
     SearchFailed,
@@ -99,8 +99,6 @@ class ToolFailed(Exception):
     """The text is for the model."""
 
 
-# Whether a tenant, by its tag, has originals of a conversation. Raises StoreError.
-HasOriginals = Callable[[str, str], Awaitable[bool]]
 # A tool's name and its arguments; the caller's tenant is known. Never raises.
 CallTool = Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]]
 
@@ -148,9 +146,8 @@ DESCRIPTIONS: Final = (
 
 
 class HistoryTools:
-    def __init__(self, search: OriginalsIndex, has_originals: HasOriginals, metrics: Metrics) -> None:
+    def __init__(self, search: OriginalsSearch, metrics: Metrics) -> None:
         self._search = search
-        self._has_originals = has_originals
         self._metrics = metrics
 
     async def call(self, tenant: Tenant, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
@@ -224,7 +221,7 @@ class HistoryTools:
         """Raises ToolFailed if this tenant has no originals of this conversation: the same for an id that
         another tenant has, and for one that does not exist.
         """
-        if not await self._has_originals(tag, conversation):
+        if not await self._search.has_originals(tag, conversation):
             raise ToolFailed(_UNKNOWN)
 
 
@@ -253,7 +250,7 @@ def _render_message(found: OriginalText, start: int) -> str:
     return f"{head}\n{neutralize(found.text)}{rest}"
 
 
-def _render_files(files: Sequence[MentionedFile]) -> str:
+def _render_files(files: Sequence[Mention]) -> str:
     lines, chars = list[str](), 0
     for file in files:
         shown = file.positions[-_SHOWN_POSITIONS:]

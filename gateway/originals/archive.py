@@ -9,9 +9,9 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.originals.origins import OriginFinder
 from gateway.originals.removed import (
     Original,
@@ -33,15 +32,17 @@ from gateway.store.blobs import Blobs
 from gateway.store.interface import Store, StoreError
 from gateway.store.keys import make_tag
 
+M = TypeVar("M")
 log = logging.getLogger("gateway.archive")
 
-# Bodies that wait to be archived; the cache of recognized bodies is as large.
+# Bodies that wait to be archived.
 _WAITING_BYTES: Final = 64 << 20
-# A body is archived in slices: one is compressed in some 20 ms outside the event loop, and committed at once.
-_SLICE_BYTES: Final = 1 << 20
+# Messages are archived and indexed in slices: one is compressed in some 10 ms, and indexed in some 100 ms,
+# outside the event loop, and committed at once.
+_SLICE_BYTES: Final = 512 << 10
 _SLICE_MESSAGES: Final = 128
-_KEPT_BYTES: Final = 1 << 18
-_KEPT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
+# Their lists hold all messages up to their last one, together with earlier ones.
+_WHOLE_KINDS: Final = frozenset({"summary", "digest"})
 _DAY_SECONDS: Final = 86_400
 _KIND: Final = "removal"
 
@@ -54,19 +55,14 @@ class Listing(msgspec.Struct, frozen=True):
     last: str
 
 
-class _KeptRange(msgspec.Struct, frozen=True):
-    """The messages of a conversation from `first` to `covers` are archived. key: the chain at `covers`."""
-
-    key: str
-    covers: int
-    first: int
-
-
 class _Job(msgspec.Struct, frozen=True):
+    """kept_before: what stands before this position is left out if an earlier summary has kept it."""
+
     received: Received
     conversation_id: str
     kind: RemovalKind
     positions: Sequence[int]
+    kept_before: int
     keep_seconds: float
     may_recall: bool
 
@@ -75,17 +71,21 @@ class Removals:
     """The lists of all conversations in the store, each under its conversation and its place."""
 
     def __init__(self, store: Store, keep_seconds: float) -> None:
+        """keep_seconds: of lists that do not say it."""
         self._store = store
+        self._keep_seconds = keep_seconds
         self.records = Records(store, Kind(name=_KIND, type=RemovedMessages, keep_seconds=keep_seconds))
 
-    async def load(
-        self, tag: str, conversation_id: str, known: Collection[str] = ()
-    ) -> list[TaggedRecord[RemovedMessages]]:
-        """The oldest first, without those of known places. Raises StoreError."""
+    async def load(self, tag: str, conversation_id: str) -> list[TaggedRecord[RemovedMessages]]:
+        """The oldest first. Raises StoreError."""
         listed = await self._store.list(_KIND, tag, conversation_id)
-        unknown = [each for each in listed if find_list_place(each.key.name) not in known]
-        found = await asyncio.to_thread(lambda: list(self.records.parse_listed(unknown)))
+        found = await asyncio.to_thread(lambda: list(self.records.parse_listed(listed)))
         return sorted(found, key=lambda each: each.name)
+
+    def find_expiry(self, removed: RemovedMessages) -> float:
+        """Unix time."""
+        kept = self._keep_seconds if removed.keep_seconds is None else removed.keep_seconds
+        return removed.created_seconds + kept
 
 
 class OriginalsArchive:
@@ -108,7 +108,6 @@ class OriginalsArchive:
         self._is_forgotten = False
         self._note_kept = note_kept
         self._queue = WorkQueue(self._keep, _WAITING_BYTES)
-        self._kept: Lru[str, _KeptRange] = Lru(_KEPT_BYTES)
         self._has_warned = False
 
     @property
@@ -121,56 +120,39 @@ class OriginalsArchive:
         await self._queue.finish()
 
     def forget(self, tag: str, conversation_id: str | None = None) -> None:
-        """A tenant, or one conversation of it: what is queued is not archived. What it had archived is
-        archived again if it is removed again.
-        """
-        if conversation_id is None:
-            self._kept.clear()
-        else:
-            self._kept.pop(conversation_id)
+        """A tenant, or one conversation of it: what is queued is not archived."""
         self._queue.drop_where(lambda job: _concerns(tag, conversation_id, *_name_owner(job)))
         self._is_forgotten = self._is_forgotten or _concerns(tag, conversation_id, *self._current)
 
     # Archiving. These calls only queue a job.
 
     def keep_compacted(self, turn: Turn, cut: Cut, pivot: Pivot) -> None:
-        """The messages that a durable pivot replaces. The first time in a conversation these are all that it
-        covers, because a fork, or a process after a restart, builds on earlier compactions.
+        """The messages that a durable pivot replaces: those that the compaction folded, and those before them
+        that no earlier one of the same history has kept.
         """
-        first = pivot.opening_end
-        kept = self._kept.get(turn.conversation_id)
-        is_known = kept is not None and kept.first <= first
-        if kept is not None and is_known and is_on_chain(turn.received.conversation, kept.key, kept.covers):
-            start = min(cut.start, kept.covers)
-        else:
-            start = first
         kind: RemovalKind = "digest" if pivot.is_digest else "summary"
-        if self._enqueue(turn, kind, range(start, pivot.covers)):
-            now_kept = _KeptRange(pivot.key, pivot.covers, first)
-            self._kept.put(turn.conversation_id, now_kept, _KEPT_WEIGHT_BYTES)
+        self._enqueue(turn, kind, range(pivot.opening_end, pivot.covers), cut.start)
 
     def keep_pruned(self, turn: Turn, batch: Batch) -> None:
         """The messages that a batch marks."""
-        self._enqueue(turn, "cut" if batch.is_cut else "prune", [mark.position for mark in batch.marks])
+        self._enqueue(turn, "cut" if batch.is_cut else "prune", [mark.position for mark in batch.marks], 0)
 
-    def _enqueue(self, turn: Turn, kind: RemovalKind, positions: Sequence[int]) -> bool:
+    def _enqueue(self, turn: Turn, kind: RemovalKind, positions: Sequence[int], kept_before: int) -> None:
         seconds = find_keep_seconds(turn, self._keep_seconds)
         if seconds is None:
-            return False
+            return
         conversation = turn.received.conversation
-        positions = [position for position in positions if not conversation.is_gone(position)]
         job = _Job(
             turn.received,
             turn.conversation_id,
             kind,
-            positions,
+            [position for position in positions if not conversation.is_gone(position)],
+            kept_before,
             seconds,
             turn.policy.recall != "off",
         )
-        if self._queue.put(job, turn.weight_bytes):
-            return True
-        self._warn("too much is waiting to be archived")
-        return False
+        if not self._queue.put(job, turn.weight_bytes):
+            self._warn("too much is waiting to be archived")
 
     # Reading. What is absent, expired or damaged is left out, or None. Raises StoreError.
 
@@ -190,9 +172,8 @@ class OriginalsArchive:
         for listed in reversed(await self.removals.load(tag, conversation_id)):
             removed = listed.record
             if any(original.digest == digest for original in removed.originals):
-                data = (await self._blobs.get(tag, conversation_id, [digest])).get(digest)
-                raw = await asyncio.to_thread(unpack, data) if data is not None else None
-                return raw if raw is not None and fingerprint(removed.owner, raw) == digest else None
+                packed = await self._blobs.get(tag, conversation_id, [digest])
+                return await asyncio.to_thread(read_packed, packed, removed.owner, digest)
         return None
 
     # The background job.
@@ -203,7 +184,8 @@ class OriginalsArchive:
         self._current, self._is_forgotten = _name_owner(job), False
         finder = OriginFinder(job.received)
         try:
-            for positions in _slices(job):
+            chosen, messages = await self._choose_positions(job), job.received.conversation.messages
+            for positions in cut_slices(chosen, lambda position: messages[position].size_bytes):
                 some = await asyncio.to_thread(_pack_some, job, finder, positions)
                 if self._is_forgotten:
                     return
@@ -213,8 +195,7 @@ class OriginalsArchive:
             if not self._is_forgotten:
                 await self._write_list(job, originals)
         except StoreError:
-            # The next compaction archives all that it covers.
-            self._kept.pop(job.conversation_id)
+            # The next compaction archives it.
             self._warn("the store cannot be written")
         finally:
             if self._is_forgotten:
@@ -222,6 +203,21 @@ class OriginalsArchive:
                 with suppress(StoreError):
                     await self._blobs.delete(self._current[0], [self._current[1]])
             self._current = ("", "")
+
+    async def _choose_positions(self, job: _Job) -> Sequence[int]:
+        """Raises StoreError."""
+        if not job.positions or job.positions[0] >= job.kept_before:
+            return job.positions
+        conversation, kept = job.received.conversation, set[int]()
+        for each in await self.removals.load(make_tag(job.received.owner), job.conversation_id):
+            originals = each.record.originals
+            if not originals or each.record.kind not in _WHOLE_KINDS:
+                continue
+            # A link stands for all that came before.
+            last = originals[-1]
+            if is_on_chain(conversation, last.link, last.position + 1):
+                kept.update(original.position for original in originals)
+        return [at for at in job.positions if at >= job.kept_before or at not in kept]
 
     async def _write_list(self, job: _Job, originals: Sequence[Original]) -> None:
         """Raises StoreError."""
@@ -254,18 +250,18 @@ def _concerns(tag: str, conversation_id: str | None, job_tag: str, job_conversat
     return job_tag == tag and conversation_id in (None, job_conversation)
 
 
-def _slices(job: _Job) -> Iterator[list[int]]:
-    """The positions in slices of bounded size."""
-    positions: list[int] = []
+def cut_slices(messages: Sequence[M], measure: Callable[[M], int]) -> Iterator[list[M]]:
+    """The same for the same messages. measure: the bytes of one, which may be larger than a slice."""
+    some: list[M] = []
     slice_bytes = 0
-    for position in job.positions:
-        positions.append(position)
-        slice_bytes += job.received.conversation.messages[position].size_bytes
-        if slice_bytes >= _SLICE_BYTES or len(positions) >= _SLICE_MESSAGES:
-            yield positions
-            positions, slice_bytes = [], 0
-    if positions:
-        yield positions
+    for message in messages:
+        some.append(message)
+        slice_bytes += measure(message)
+        if slice_bytes >= _SLICE_BYTES or len(some) >= _SLICE_MESSAGES:
+            yield some
+            some, slice_bytes = [], 0
+    if some:
+        yield some
 
 
 def _pack_some(job: _Job, finder: OriginFinder, positions: Sequence[int]) -> list[tuple[Original, bytes]]:
@@ -297,11 +293,13 @@ def find_keep_seconds(turn: Turn, keep_seconds: float) -> float | None:
     return keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
 
 
-def unpack(data: bytes) -> bytes | None:
+def read_packed(packed: Mapping[str, bytes], owner: str, digest: str) -> bytes | None:
+    """An original. packed: as the archive keeps them, by their digests. None if it is absent or damaged."""
     try:
-        return zlib.decompress(data)
+        raw = zlib.decompress(packed.get(digest, b""))
     except zlib.error:
         return None
+    return raw if fingerprint(owner, raw) == digest else None
 
 
 def find_list_place(name: str) -> str:

@@ -1,246 +1,353 @@
-"""The search index over originals: a cache of the store, so it may be lost, and is made again where it is
-missing.
+"""The search index over originals: one file of SQLite with those of all tenants in pieces, and a full-text
+index of their words.
 
-A conversation is indexed from its first search on, or from its first compaction where the policy recalls:
-`catch_up` adds what is in the store, behind each list that this process archives, and when it is searched.
+What is added and deleted together is a batch: some messages of one list of the archive (`removed`). Each
+piece carries the name of its list as one more word. A question asks for the lists that may be seen together
+with its words, so the full-text index itself passes over all others, and nothing of them counts. The file can
+always be made again from the store. Errors are those of `sqlite3`,
+and `Damaged`.
 """
 
-import asyncio
+import hashlib
+import json
 import sqlite3
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
-from msgspec.structs import replace
+from gateway.core.search.cutting import cut_text
+from gateway.core.search.ranking import choose_best, score_pieces
+from gateway.core.search.terms import QueryTerms, Term, find_extra_words, quote_term
+from gateway.originals.parts import Part
+from gateway.store.database import Damaged
 
-from gateway.bounds.background import WorkQueue
-from gateway.core.search.ranking import PieceCandidate, choose_pieces
-from gateway.core.search.terms import find_terms
-from gateway.lru import ENTRY_WEIGHT_BYTES
-from gateway.originals.archive import Removals
-from gateway.originals.catch_up import CatchUp
-from gateway.originals.file_search import (
-    Bound,
-    FoundRow,
-    find_pieces,
-    list_mentions,
-    make_bound,
-    read_message,
-)
-from gateway.originals.index_files import IndexBounds, IndexDamaged, IndexFiles, is_indexed_name
-from gateway.originals.index_writer import Indexed, IndexWriter
-from gateway.originals.search import FoundPiece, MentionedFile, OriginalText, Scope, SearchFailed
-from gateway.settings import Settings
-from gateway.store.address import find_folder
-from gateway.store.blobs import Blobs
-from gateway.store.stores import SEARCH_NAME
-
-T = TypeVar("T")
-# What is asked of one file, for the part of a scope.
-AskIndex = Callable[[sqlite3.Connection, Scope, Bound], T | None]
-
-# Names of conversations that wait to be indexed. What finds no room is indexed when it is searched.
-_WAITING_BYTES: Final = 1 << 20
-# A question that takes longer is given up. It takes some 10 ms.
-_QUERY_SECONDS: Final = 1.0
-# How many steps of SQLite's lie between two looks at the clock: some milliseconds.
-_STEPS: Final = 10_000
-_SWEEP_SECONDS: Final = 3_600.0
-# Of each conversation, among which the best are chosen, for each piece that is asked for, and at least.
-_CANDIDATES: Final = 3
-_LEAST_CANDIDATES: Final = 20
-
-
-class OriginalsIndex:
-    """tag: of the tenant (`store.keys.make_tag`); nothing of another one is ever found.
-
-    What is asked raises SearchFailed if nothing is found because something failed, and StoreError as the
-    store does. What is added or deleted raises nothing: what fails is logged.
-    """
-
-    def __init__(
-        self,
-        removals: Removals,
-        blobs: Blobs,
-        files: IndexFiles,
-        keep_seconds: float,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """keep_seconds: of those whose list does not say it."""
-        self._clock = clock
-        self._writer = IndexWriter(files)
-        self._catch_up = CatchUp(removals, blobs, self._writer, keep_seconds, clock)
-        self._queue: WorkQueue[Indexed] = WorkQueue(self._catch_up.run_to_its_end, _WAITING_BYTES)
-        self._sweeper: asyncio.Task[None] | None = None
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What is queued."""
-        return self._queue.waiting_bytes
-
-    def start(self) -> None:
-        """From now on, what has expired leaves the files also where nothing is searched."""
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
-
-    async def finish(self) -> None:
-        """Returns once everything that was queued is indexed or deleted."""
-        await self._queue.finish()
-        await self._catch_up.finish()
-        await self._writer.finish()
-
-    async def finish_deleting(self) -> None:
-        """Returns once the files of all that was forgotten are gone, or locked by another process: these are
-        marked, and tried again. Waits for no other work.
-        """
-        await self._writer.finish()
-
-    async def close(self) -> None:
-        """What waits is given up: the next search reads it from the store."""
-        self._writer.is_closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait((self._sweeper,))
-        await self.finish()
-        await self._writer.close()
-
-    # What is added.
-
-    def note_kept(self, tag: str, conversation_id: str, may_recall: bool) -> None:
-        """This process has put a list into the store. Only queues a job, and only for a conversation that is
-        likely to be searched: most never are. may_recall: the policy lets the gateway search it by itself.
-        """
-        if not self._writer.is_closed and (may_recall or self._writer.files.has_file(tag, conversation_id)):
-            self._queue.put((tag, conversation_id), ENTRY_WEIGHT_BYTES)
-
-    # What is asked.
-
-    async def search(
-        self, tag: str, scopes: Sequence[Scope], query: str, *, most: int = 5, max_tokens: int = 1_600
-    ) -> list[FoundPiece]:
-        """The best pieces first, no two that overlap, and together no longer than max_tokens."""
-        terms = find_terms(query)
-        if terms.is_empty:
-            return []
-        wanted = max(_LEAST_CANDIDATES, _CANDIDATES * most)
-        found: list[tuple[Scope, FoundRow]] = []
-        async for scope, rows in self._ask_each(
-            tag, scopes, lambda index, at, bound: find_pieces(index, bound, terms, wanted, at.accepts)
-        ):
-            found += [(scope, row) for row in rows]
-        found.sort(key=lambda each: -each[1].score)
-        candidates = [_make_candidate(scope, row) for scope, row in found]
-        return [_describe(*found[at]) for at in choose_pieces(candidates, most, max_tokens)]
-
-    async def read(
-        self, tag: str, scopes: Sequence[Scope], position: int, *, start: int = 0, max_chars: int = 20_000
-    ) -> OriginalText | None:
-        """None if no original of this position is kept."""
-        start = max(0, start)
-        async for _, found in self._ask_each(
-            tag, scopes, lambda index, at, bound: read_message(index, at.conversation_id, position, bound)
-        ):
-            return replace(found, text=found.text[start : start + max_chars])
-        return None
-
-    async def list_files(self, tag: str, scopes: Sequence[Scope], *, most: int = 200) -> list[MentionedFile]:
-        """The most recently mentioned first."""
-        files: dict[str, MentionedFile] = {}
-        async for _, found in self._ask_each(
-            tag, scopes, lambda index, _, bound: list_mentions(index, bound, most)
-        ):
-            for file in found:
-                files.setdefault(file.path, file)
-        return list(files.values())[:most]
-
-    async def _ask_each(
-        self, tag: str, scopes: Sequence[Scope], ask: AskIndex[T]
-    ) -> AsyncIterator[tuple[Scope, T]]:
-        """What is found, by scope. Raises SearchFailed at the end if nothing is, and something failed."""
-        failed: SearchFailed | None = None
-        is_found = False
-        for scope in _join_scopes(scopes):
-            try:
-                answer = await self._ask(tag, scope, ask)
-            except SearchFailed as error:
-                failed = error
-                continue
-            if answer:
-                is_found = True
-                yield scope, answer
-        if failed is not None and not is_found:
-            raise failed
-
-    async def _ask(self, tag: str, scope: Scope, ask: AskIndex[T]) -> T | None:
-        """None if there is nothing to ask. Raises SearchFailed."""
-        indexed = tag, scope.conversation_id
-
-        def read() -> T | None:
-            with self._writer.files.reading(*indexed) as index:
-                if index is None:
-                    return None
-                ends_at = time.monotonic() + _QUERY_SECONDS
-                index.set_progress_handler(lambda: time.monotonic() > ends_at, _STEPS)
-                return ask(index, scope, make_bound(scope.before, self._clock()))
-
-        if not is_indexed_name(scope.conversation_id):
-            return None
-        for _ in range(2):
-            await self._writer.require_usable()
-            has_all = await self._catch_up.run(indexed)
-            try:
-                answer = await self._writer.read(read)
-            except IndexDamaged:
-                continue
-            if not answer and not has_all:
-                raise SearchFailed("not all originals are indexed yet")
-            return answer
-        raise SearchFailed("the index is damaged, and is made again")
-
-    # What is deleted. The files are gone when `finish_deleting` returns.
-
-    def forget(self, tag: str) -> None:
-        """Everything of a tenant."""
-        self._writer.delete(self._writer.files.delete_tenant, tag)
-
-    def forget_conversation(self, tag: str, conversation_id: str) -> None:
-        self._writer.delete(self._writer.files.delete, tag, conversation_id)
-
-    async def _sweep(self) -> None:
-        while True:
-            await self._writer.sweep(self._clock())
-            await asyncio.sleep(_SWEEP_SECONDS)
+# Grows with what the file holds, or how: a file with another number is made again. The files of earlier
+# versions had 1 to 3.
+_VERSION: Final = 4
+# For another process that writes. A batch is added in some 100 ms.
+_BUSY_SECONDS: Final = 2.0
+_CACHE_KIBIBYTES: Final = 8_192
+# Of a word that stands in more pieces, the newest count.
+_MOST_MATCHES: Final = 1_500
+# A word that stands in fewer pieces is looked for as the beginning of words, too.
+_MOST_ALONE: Final = 10
+_MOST_POSITIONS: Final = 20
+# Other processes wait for so many pages.
+_STEP_PAGES: Final = 256
+# When there is too much, so much less is kept that the next batch does not begin it again.
+_KEPT_SHARE: Final = 0.85
+_SCHEMA: Final = """
+CREATE TABLE batches(
+    id INTEGER PRIMARY KEY, tag TEXT NOT NULL, list TEXT NOT NULL, number INTEGER NOT NULL,
+    of INTEGER NOT NULL, expires REAL NOT NULL, pieces INTEGER NOT NULL, UNIQUE(tag, list, number)
+);
+CREATE TABLE pieces(
+    id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, position INTEGER NOT NULL, start INTEGER NOT NULL,
+    role TEXT NOT NULL, tool TEXT, path TEXT, text TEXT NOT NULL, extra TEXT NOT NULL, scope TEXT NOT NULL
+);
+CREATE INDEX by_batch ON pieces(batch);
+CREATE TABLE mentions(
+    batch INTEGER NOT NULL, path TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY(batch, path, position)
+) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5(
+    text, extra, scope, content='pieces', content_rowid='id', tokenize="unicode61 remove_diacritics 2"
+);
+"""
 
 
-def make_index(settings: Settings, removals: Removals, blobs: Blobs) -> OriginalsIndex:
-    """Beside a store on disk, otherwise in a private directory."""
-    retention, directory = settings.retention, find_folder(settings.store)
-    bounds = IndexBounds(total=retention.search_bytes, tenant=max(1, retention.search_bytes // 2))
-    files = IndexFiles(directory / SEARCH_NAME if directory is not None else None, bounds)
-    return OriginalsIndex(removals, blobs, files, retention.seconds)
+class IndexBounds(NamedTuple):
+    """In bytes of the file: of all tenants together, and of one."""
+
+    total: int
+    tenant: int
 
 
-def _join_scopes(scopes: Sequence[Scope]) -> Iterator[Scope]:
-    """Each conversation once for whoever asks, in order, as far as any of its scopes goes."""
-    for asked in dict.fromkeys((scope.conversation_id, scope.accepts) for scope in scopes):
-        ends = [scope.before for scope in scopes if (scope.conversation_id, scope.accepts) == asked]
-        known = [end for end in ends if end is not None]
-        yield Scope(asked[0], max(known) if len(known) == len(ends) else None, asked[1])
+class IndexedMessage(NamedTuple):
+    position: int
+    parts: Sequence[Part]
 
 
-def _make_candidate(scope: Scope, row: FoundRow) -> PieceCandidate:
-    place = scope.conversation_id, row.position, row.digest
-    return PieceCandidate(place, row.start, row.start + len(row.text), row.text)
+class Batch(NamedTuple):
+    """Messages of a list. number: of the batch in its list, which has `of` of them. expires: Unix time."""
+
+    tag: str
+    list_name: str
+    number: int
+    of: int
+    expires: float
+    messages: Sequence[IndexedMessage]
 
 
-def _describe(scope: Scope, row: FoundRow) -> FoundPiece:
-    return FoundPiece(
-        conversation=scope.conversation_id,
-        position=row.position,
-        role=row.role,
-        tool=row.tool,
-        path=row.path,
-        text=row.text,
-        start=row.start,
-        end=row.start + len(row.text),
-        time_seconds=row.time,
+class FoundRow(NamedTuple):
+    list_name: str
+    position: int
+    start: int
+    role: str
+    tool: str | None
+    path: str | None
+    text: str
+    extra: str
+
+
+class Mention(NamedTuple):
+    """positions: of the newest messages that name the path, in ascending order."""
+
+    path: str
+    mentions: int
+    positions: list[int]
+
+
+def find_obstacle() -> str | None:
+    """Why this SQLite cannot search; None if it can."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.executescript(_SCHEMA)
+            _find_batches(connection, "", [])
+        except sqlite3.Error as error:
+            return f"SQLite {sqlite3.sqlite_version}: {error}"
+    return None
+
+
+def open_index(path: Path) -> sqlite3.Connection:
+    """The file exists; it may be empty."""
+    address = f"file:{quote(str(path))}?mode=rw"
+    index = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        index.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
+        # What is deleted leaves the file.
+        index.execute("PRAGMA secure_delete=ON").fetchall()
+        index.execute("PRAGMA trusted_schema=OFF")
+        if _read_number(index, "PRAGMA user_version") == 0:
+            index.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            with _changing(index):
+                _make_tables(index)
+        if _read_number(index, "PRAGMA user_version") != _VERSION:
+            raise Damaged("another version")
+    except (Damaged, sqlite3.Error):
+        index.close()
+        raise
+    return index
+
+
+def _make_tables(index: sqlite3.Connection) -> None:
+    """Unless another process was first."""
+    if _read_number(index, "PRAGMA user_version") == 0:
+        for statement in _SCHEMA.split(";\n"):
+            index.execute(statement)
+        index.execute(f"PRAGMA user_version={_VERSION}")
+
+
+@contextmanager
+def _changing(index: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing."""
+    index.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        index.execute("ROLLBACK")
+        raise
+    index.execute("COMMIT")
+
+
+def _read_number(index: sqlite3.Connection, statement: str, values: Sequence[object] = ()) -> int:
+    return int(index.execute(statement, values).fetchone()[0])
+
+
+# What is added.
+
+
+def list_whole(index: sqlite3.Connection, tag: str, list_names: Sequence[str]) -> set[str]:
+    """Those of the lists of which the index has all batches."""
+    batches = _find_batches(index, tag, list_names)
+    counts = Counter(batch.list_name for batch in batches)
+    return {batch.list_name for batch in batches if counts[batch.list_name] == batch.of}
+
+
+def add_batch(index: sqlite3.Connection, batch: Batch) -> None:
+    """All or nothing. Does nothing if it is there."""
+    with _changing(index):
+        added = index.execute(
+            "INSERT OR IGNORE INTO batches(tag, list, number, of, expires, pieces) VALUES (?, ?, ?, ?, ?, 0)",
+            (batch.tag, batch.list_name, batch.number, batch.of, batch.expires),
+        )
+        if not added.rowcount:
+            return
+        number, scope = added.lastrowid, _name_scope(batch.tag, batch.list_name)
+        for message in batch.messages:
+            for part in message.parts:
+                _add_part(index, number, scope, message.position, part)
+        index.execute(
+            "UPDATE batches SET pieces = (SELECT count(*) FROM pieces WHERE batch = batches.id) WHERE id = ?",
+            (number,),
+        )
+
+
+def _name_scope(tag: str, list_name: str) -> str:
+    """A word that no text can hold by chance; texts are not looked into for it anyway."""
+    return "r" + hashlib.sha256(f"{tag}/{list_name}".encode()).hexdigest()[:24]
+
+
+def _add_part(index: sqlite3.Connection, batch: int | None, scope: str, position: int, part: Part) -> None:
+    for start, end in cut_text(part.text):
+        text = part.text[start:end]
+        words = (text, " ".join(find_extra_words(text)), scope)
+        piece = index.execute(
+            "INSERT INTO pieces(batch, position, start, role, tool, path, text, extra, scope) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (batch, position, part.start + start, part.role, part.tool, part.path, *words),
+        ).lastrowid
+        index.execute("INSERT INTO words(rowid, text, extra, scope) VALUES (?, ?, ?, ?)", (piece, *words))
+    for path in part.paths:
+        index.execute("INSERT OR IGNORE INTO mentions VALUES (?, ?, ?)", (batch, path, position))
+
+
+# What is asked.
+
+
+def find_pieces(
+    index: sqlite3.Connection, tag: str, list_names: Sequence[str], terms: QueryTerms
+) -> list[FoundRow]:
+    """The best first. Only what the lists hold is seen, and counted."""
+    scope = " OR ".join(_name_scope(tag, name) for name in list_names)
+
+    def match(term: Term, beginning: str = "") -> list[int]:
+        found = index.execute(
+            "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?",
+            (f"(scope : ({scope})) AND ({{text extra}} : {quote_term(term)}{beginning})", _MOST_MATCHES),
+        )
+        return [piece for (piece,) in found]
+
+    total = sum(batch.pieces for batch in _find_batches(index, tag, list_names))
+    if not total:
+        return []
+    matches = {term: _match(match, term) for term in terms}
+    rows = {piece: _load_row(index, piece) for piece in choose_best(matches, total)}
+    ranked = score_pieces({piece: f"{row.text} {row.extra}" for piece, row in rows.items()}, matches, total)
+    return [rows[piece] for piece in ranked]
+
+
+def _match(match: Callable[..., list[int]], term: Term) -> list[int]:
+    found = match(term)
+    return match(term, " *") if term.may_begin_words and len(found) < _MOST_ALONE else found
+
+
+def _load_row(index: sqlite3.Connection, piece: int) -> FoundRow:
+    row = index.execute(
+        "SELECT list, position, start, role, tool, path, text, extra FROM pieces "
+        "JOIN batches ON batches.id = batch WHERE pieces.id = ?",
+        (piece,),
+    ).fetchone()
+    return FoundRow(*row)
+
+
+def list_mentions(index: sqlite3.Connection, tag: str, list_names: Sequence[str], most: int) -> list[Mention]:
+    """The most recently mentioned first."""
+    batches = json.dumps([batch.id for batch in _find_batches(index, tag, list_names)])
+    found = index.execute(
+        "SELECT path, count(DISTINCT position), max(position) FROM mentions "
+        "WHERE batch IN (SELECT value FROM json_each(?)) "
+        "GROUP BY path ORDER BY max(position) DESC, path LIMIT ?",
+        (batches, most),
+    ).fetchall()
+    return [Mention(path, count, _find_positions(index, batches, path)) for path, count, _ in found]
+
+
+def _find_positions(index: sqlite3.Connection, batches: str, path: str) -> list[int]:
+    found = index.execute(
+        "SELECT DISTINCT position FROM mentions WHERE batch IN (SELECT value FROM json_each(?)) AND path = ? "
+        "ORDER BY position DESC LIMIT ?",
+        (batches, path, _MOST_POSITIONS),
     )
+    return sorted(position for (position,) in found)
+
+
+class _KnownBatch(NamedTuple):
+    id: int
+    list_name: str
+    of: int
+    pieces: int
+
+
+def _find_batches(index: sqlite3.Connection, tag: str, list_names: Sequence[str]) -> list[_KnownBatch]:
+    found = index.execute(
+        "SELECT id, list, of, pieces FROM batches WHERE tag = ? AND list IN (SELECT value FROM json_each(?))",
+        (tag, json.dumps(list_names)),
+    )
+    return [_KnownBatch(*row) for row in found]
+
+
+# What is deleted.
+
+
+def drop_owned(index: sqlite3.Connection, tag: str, conversation_id: str | None) -> None:
+    """Everything of a tenant, or of one conversation of it."""
+    beginning = "" if conversation_id is None else f"{conversation_id}/"
+    found = index.execute(
+        "SELECT id FROM batches WHERE tag = ? AND substr(list, 1, ?) = ?", (tag, len(beginning), beginning)
+    )
+    _drop(index, [batch for (batch,) in found.fetchall()])
+
+
+def drop_expired(index: sqlite3.Connection, now: float) -> None:
+    """now: Unix time."""
+    found = index.execute("SELECT id FROM batches WHERE expires <= ?", (now,)).fetchall()
+    _drop(index, [batch for (batch,) in found])
+
+
+def drop_excess(index: sqlite3.Connection, bounds: IndexBounds) -> None:
+    """Makes the bounds hold: the newest stay, as far as they fit, of each tenant and of all."""
+    while True:
+        found = index.execute("SELECT id, tag, pieces FROM batches ORDER BY id DESC").fetchall()
+        total = sum(pieces for _, _, pieces in found)
+        pages, page_bytes = (_read_number(index, f"PRAGMA {name}") for name in ("page_count", "page_size"))
+        if not total or not _list_excess(found, bounds, pages * page_bytes / total):
+            return
+        _drop(index, _list_excess(found, bounds, pages * page_bytes / total / _KEPT_SHARE))
+
+
+def _list_excess(
+    batches: Sequence[tuple[int, str, int]], bounds: IndexBounds, piece_bytes: float
+) -> list[int]:
+    """batches: each with its tenant and the number of its pieces; the newest first."""
+    kept, excess = Counter[str](), list[int]()
+    for batch, tag, pieces in batches:
+        of_tenant, of_all = kept[tag] + pieces, kept.total() + pieces
+        if of_tenant * piece_bytes > bounds.tenant or of_all * piece_bytes > bounds.total:
+            excess.append(batch)
+        else:
+            kept[tag] = of_tenant
+    return excess
+
+
+def _drop(index: sqlite3.Connection, batches: Sequence[int]) -> None:
+    for batch in batches:
+        with _changing(index):
+            index.execute(
+                "INSERT INTO words(words, rowid, text, extra, scope) "
+                "SELECT 'delete', id, text, extra, scope FROM pieces WHERE batch = ?",
+                (batch,),
+            )
+            index.execute("DELETE FROM pieces WHERE batch = ?", (batch,))
+            index.execute("DELETE FROM mentions WHERE batch = ?", (batch,))
+            index.execute("DELETE FROM batches WHERE id = ?", (batch,))
+    if batches:
+        _let_words_go(index)
+
+
+def _let_words_go(index: sqlite3.Connection) -> None:
+    """What was deleted leaves the full-text index, which only marks it, and then the file: in steps, so that
+    no other process waits for long.
+    """
+    merge, pages = "INSERT INTO words(words, rank) VALUES ('merge', ?)", -_STEP_PAGES
+    changes = index.total_changes
+    while True:
+        index.execute(merge, (pages,))
+        # https://www.sqlite.org/fts5.html, 6.7: a step that has nothing left to do makes one change.
+        if pages > 0 and index.total_changes - changes < 2:
+            break
+        changes, pages = index.total_changes, _STEP_PAGES
+    while _read_number(index, "PRAGMA freelist_count"):
+        index.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()

@@ -23,8 +23,7 @@ from gateway.core.history.recall import FoundExchange, Recall
 from gateway.core.history.transcript import list_entries
 from gateway.core.history.view import FRAME_TOKENS
 from gateway.originals.beside_summary import MOST_TOKENS, render_pieces
-from gateway.originals.index import OriginalsIndex
-from gateway.originals.search import FoundPiece, Scope, SearchFailed
+from gateway.originals.search import FoundPiece, OriginalsSearch, Scope, SearchFailed
 from gateway.planning.message_sizes import Sizer
 from gateway.reporting.metrics import Metrics
 from gateway.state.pivots import Pivots
@@ -47,7 +46,7 @@ class QuestionRecall:
 
     def __init__(
         self,
-        search: OriginalsIndex,
+        search: OriginalsSearch,
         pivots: Pivots,
         lanes: Lanes,
         sizer: Sizer,
@@ -226,7 +225,5 @@ def _find_scopes(turn: Turn, plan: Plan) -> list[Scope]:
     def accepts(position: int, link: str) -> bool:
         return link == conversation.find_link(position + 1) or (position + 1, link) == proven
 
-    scopes = [Scope(turn.conversation_id, accepts=accepts)]
-    if pivot is not None and pivot.conversation and pivot.conversation != turn.conversation_id:
-        scopes.append(Scope(pivot.conversation, pivot.covers, accepts))
-    return scopes
+    ids = [turn.conversation_id, pivot.conversation if pivot is not None else ""]
+    return [Scope(identity, accepts) for identity in dict.fromkeys(filter(None, ids))]

@@ -370,12 +370,14 @@ def identify(path: Path) -> FileIdentity | None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process and one thread at a time make or move files. A file system without locks has none."""
+def locked(folder: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """One process and one thread at a time make or move files; with LOCK_SH, many keep them where they are.
+    A file system without locks has none.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     until = time.monotonic() + LOCK_SECONDS
     try:
-        while not _try_lock(descriptor):
+        while not _try_lock(descriptor, kind):
             if time.monotonic() >= until:
                 raise Unknown("another process has locked the folder")
             time.sleep(_LOCK_STEP_SECONDS[1])
@@ -384,9 +386,9 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

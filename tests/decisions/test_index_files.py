@@ -1,89 +1,161 @@
-"""Files of the index over originals: what has expired leaves them, and no name leads out of their folder."""
+"""The file of the index over originals: what is searched, what leaves it, and who finds nothing in it."""
 
+import sqlite3
+import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.core.search.terms import find_terms
-from gateway.originals.file_search import find_pieces, make_bound
-from gateway.originals.index_file import IndexedMessage, add_messages, drop_expired, open_index
-from gateway.originals.index_files import IndexBounds, IndexFiles, is_indexed_name
+from gateway.originals.index import (
+    Batch,
+    IndexBounds,
+    IndexedMessage,
+    add_batch,
+    drop_excess,
+    drop_expired,
+    drop_owned,
+    find_pieces,
+    list_mentions,
+    list_whole,
+    open_index,
+)
 from gateway.originals.parts import Part
 
-_WIDE = IndexBounds(1 << 30, 1 << 30)
+
+@pytest.fixture(name="path")
+def _path(tmp_path: Path) -> Path:
+    path = tmp_path / "index"
+    path.touch()
+    return path
 
 
-def message(position: int, text: str, expires: float = 100.0) -> IndexedMessage:
-    part = Part(0, "user", "read", "a.py", text, ("a.py",))
-    return IndexedMessage(position, f"d{position}", 1.0, expires, [part])
+def add(
+    path: Path,
+    text: str,
+    list_name: str = "c/1",
+    *,
+    tag: str = "aa",
+    position: int = 1,
+    number: int = 0,
+    of: int = 1,
+    expires: float = 100.0,
+) -> None:
+    messages = [IndexedMessage(position, [Part(0, "user", "read", "a.py", text, ("a.py",))])]
+    with closing(open_index(path)) as index:
+        add_batch(index, Batch(tag, list_name, number, of, expires, messages))
 
 
-def find(path: Path, query: str, now: float = 0.0) -> list[int]:
-    with open_index(path) as index:
-        rows = find_pieces(index, make_bound(None, now), find_terms(query), 10)
-    return sorted(row.position for row in rows)
+def find(path: Path, query: str, list_names: Sequence[str] = ("c/1",), tag: str = "aa") -> list[str]:
+    with closing(open_index(path)) as index:
+        return [row.text for row in find_pieces(index, tag, list_names, find_terms(query))]
 
 
-def fill(path: Path, messages: Sequence[IndexedMessage]) -> None:
-    with open_index(path) as index:
-        add_messages(index, messages)
+def test_adding_twice_changes_nothing(path: Path) -> None:
+    for _ in range(2):
+        add(path, "alpha")
+    assert find(path, "alpha") == ["alpha"]
 
 
-def test_adding_twice_changes_nothing_but_the_expiry(tmp_path: Path) -> None:
-    path = tmp_path / "i"
-    fill(path, [message(1, "alpha", 50.0), message(2, "beta", 50.0)])
-    fill(path, [message(1, "alpha", 90.0), message(2, "beta", 20.0)])
-    with open_index(path) as index:
-        rows = index.execute("SELECT position, expires FROM messages ORDER BY 1").fetchall()
-        assert rows == [(1, 90.0), (2, 50.0)]
-        assert index.execute("SELECT count(*) FROM pieces").fetchone() == (2,)
+def test_a_list_is_whole_with_its_last_batch(path: Path) -> None:
+    add(path, "alpha", number=0, of=2)
+    with closing(open_index(path)) as index:
+        assert list_whole(index, "aa", ["c/1", "c/2"]) == set()
+    add(path, "beta", number=1, of=2)
+    with closing(open_index(path)) as index:
+        assert list_whole(index, "aa", ["c/1", "c/2"]) == {"c/1"}
+        assert list_whole(index, "bb", ["c/1"]) == set()
 
 
-def test_what_expires_is_not_found_and_leaves_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "i"
-    fill(path, [message(1, "kanarienvogel alpha", 50.0), message(2, "nachtigall alpha", 90.0)])
-    assert find(path, "alpha", now=60.0) == [2]
+def test_only_the_lists_that_are_named_are_seen(path: Path) -> None:
+    add(path, "one canary", "c/1")
+    add(path, "other canary", "c/2", position=2)
+    add(path, "foreign canary", "c/1", tag="bb")
+    assert find(path, "canary", ["c/1"]) == ["one canary"]
+    assert sorted(find(path, "canary", ["c/1", "c/2"])) == ["one canary", "other canary"]
+    assert find(path, "canary", ["c/3"]) == find(path, "canary", [], "aa") == []
+    assert find(path, "canary", ["c/1"], "bb") == ["foreign canary"]
+    with closing(open_index(path)) as index:
+        assert [(each.path, each.positions) for each in list_mentions(index, "aa", ["c/1"], 5)] == [
+            ("a.py", [1])
+        ]
+        assert list_mentions(index, "cc", ["c/1"], 5) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.sampled_from(["canary", "hound", "scope", "r0", "日本語"]), min_size=1, max_size=6), st.text()
+)
+def test_no_query_finds_what_is_another_tenants_and_others_texts_change_no_ranking(
+    words: list[str], query: str
+) -> None:
+    query = query.encode("utf-8", "replace").decode()
+    asked = f"{query} {' '.join(words)}"
+    ranked = []
+    for others in (0, 40):
+        with tempfile.NamedTemporaryFile() as file, closing(open_index(Path(file.name))) as index:
+            index.execute("PRAGMA synchronous=OFF")
+            for number in range(others):
+                _put(index, "bb", f"c/{number}", f"{' '.join(words)} theirs {number}")
+            for number, word in enumerate(words):
+                _put(index, "aa", f"c/{number}", f"{word} {number} " * (number + 1))
+            names = [f"c/{number}" for number in range(len(words))]
+            rows = find_pieces(index, "aa", names, find_terms(asked))
+            assert rows and not any("theirs" in row.text for row in rows)
+            ranked.append([row.text for row in rows])
+    assert ranked[0] == ranked[1]
+
+
+def _put(index: sqlite3.Connection, tag: str, list_name: str, text: str) -> None:
+    messages = [IndexedMessage(1, [Part(0, "user", None, None, text)])]
+    add_batch(index, Batch(tag, list_name, 0, 1, 100.0, messages))
+
+
+def test_what_expires_leaves_the_file(path: Path) -> None:
+    add(path, "kanarienvogel alpha", "c/1", expires=50.0)
+    add(path, "nachtigall alpha", "c/2", position=2, expires=90.0)
     assert b"kanarienvogel" in path.read_bytes()
-    with open_index(path) as index:
-        assert drop_expired(index, 60.0) == 1
+    with closing(open_index(path)) as index:
+        drop_expired(index, 60.0)
     data = path.read_bytes()
     assert b"kanarienvogel" not in data and b"kanarie" not in data
-    assert find(path, "kanarienvogel") == [] and find(path, "nachtigall") == [2]
-    with open_index(path) as index:
-        assert drop_expired(index, 100.0) == 0
+    assert find(path, "alpha", ["c/1", "c/2"]) == ["nachtigall alpha"]
+    assert list(path.parent.iterdir()) == [path]
 
 
-def index_at(files: IndexFiles, tag: str, conversation: str, size: int = 1, expires: float = 100.0) -> None:
-    with files.writing(tag, conversation) as index:
-        add_messages(index, [message(at, f"word{at} " * 50, expires) for at in range(size)])
+@pytest.mark.parametrize(("conversation", "left"), [("c", ["cc/1"]), (None, [])])
+def test_what_is_deleted_leaves_the_file_and_others_stay(
+    path: Path, conversation: str | None, left: list[str]
+) -> None:
+    for number in range(40):
+        add(path, f"kanarienvogel{number} " * 50, f"c/{number}")
+    add(path, "nachtigall", "cc/1")
+    add(path, "nachtigall", "c/1", tag="bb")
+    size = path.stat().st_size
+    with closing(open_index(path)) as index:
+        drop_owned(index, "aa", conversation)
+        assert list_whole(index, "aa", ["c/1", "cc/1"]) == set(left)
+    data = path.read_bytes()
+    assert b"kanarie" not in data and len(data) < size
+    assert find(path, "nachtigall", ["c/1"], "bb") == ["nachtigall"]
+    assert find(path, "nachtigall", ["cc/1"]) == ["nachtigall"] * len(left)
 
 
-def count(files: IndexFiles, tag: str, conversation: str) -> int | None:
-    """None if there is no file."""
-    with files.reading(tag, conversation) as index:
-        if index is None:
-            return None
-        (messages,) = index.execute("SELECT count(*) FROM messages").fetchone()
-        return int(messages)
-
-
-@pytest.mark.parametrize("name", ["", "../c", "a/b", "a.b", "*", "a\0", "c\n", "x" * 129, "é"])
-def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
-    files = IndexFiles(tmp_path / "search", _WIDE)
-    index_at(files, "aa", "c")
-    assert not is_indexed_name(name)
-    assert count(files, "aa", name) is None and count(files, name, "c") is None
-    with pytest.raises(OSError):
-        index_at(files, "aa", name)
-    files.delete("aa", name)
-    assert count(files, "aa", "c") == 1
-
-
-def test_a_sweep_deletes_what_has_expired(tmp_path: Path) -> None:
-    files = IndexFiles(tmp_path, _WIDE)
-    index_at(files, "aa", "gone", 1, 50.0)
-    index_at(files, "aa", "mixed", 2, 50.0)
-    index_at(files, "aa", "mixed", 1, 90.0)
-    files.sweep(60.0)
-    assert count(files, "aa", "gone") is None and count(files, "aa", "mixed") == 1
+def test_above_the_bounds_what_was_added_first_goes_of_the_tenant_that_has_too_much(path: Path) -> None:
+    add(path, "canary", tag="bb")
+    for number in range(60):
+        add(path, f"word{number} " * 400, f"c/{number}", tag="aa")
+    with closing(open_index(path)) as index:
+        drop_excess(index, IndexBounds(1 << 30, 200_000))
+        kept = list_whole(index, "aa", [f"c/{number}" for number in range(60)])
+    assert 150_000 < path.stat().st_size <= 200_000
+    assert "c/59" in kept and "c/0" not in kept
+    assert find(path, "canary", tag="bb") == ["canary"]
+    with closing(open_index(path)) as index:
+        drop_excess(index, IndexBounds(100_000, 1 << 30))
+        assert list_whole(index, "aa", ["c/58", "c/59"]) == {"c/59", "c/58"}
+    assert path.stat().st_size <= 100_000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.core.search.cutting import cut_text, estimate_tokens
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
-from gateway.core.search.terms import find_terms, quote_terms
+from gateway.core.search.terms import find_terms, quote_term
 
 _TEXTS = st.lists(
     st.sampled_from(["a", " ", "\n", "\n\n", ". ", "word", "日本語。", "😀", "x" * 300, "é", "\u2028"]),
@@ -56,7 +56,7 @@ def test_any_query_is_only_text_to_sqlite(query: str) -> None:
     terms = find_terms(query)
     with sqlite3.connect(":memory:") as connection:
         connection.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
-        asked = quote_terms([*terms.words, *terms.phrases, *terms.parts], "OR")
+        asked = " OR ".join(map(quote_term, terms))
         if asked and not any("\ud800" <= c <= "\udfff" for c in asked):
             connection.execute("SELECT * FROM words WHERE words MATCH ?", (asked,)).fetchall()
     connection.close()

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.originals.archive import Removals
-from gateway.originals.index import OriginalsIndex
 from gateway.originals.removed import Original, RemovedMessages, fingerprint
-from gateway.originals.search import Scope
+from gateway.originals.search import OriginalsSearch, Scope
 from gateway.store.blobs import Blobs, make_blobs
+from gateway.store.interface import Unknown
 from gateway.store.keys import make_tag
 from gateway.store.sqlite import SqliteStore
 from tests.builders.originals import make_search
@@ -20,11 +20,19 @@ _TAG = make_tag(_OWNER)
 
 
 class HeldStore(SqliteStore):
-    """has_listed: lists were read. Those who read them get them once they are released."""
+    """has_listed: lists were read. Those who read them get them once they are released. is_lost: it gives no
+    original.
+    """
 
     def __init__(self) -> None:
         super().__init__(None)
         self.has_listed, self.released = asyncio.Event(), asyncio.Event()
+        self.is_lost = False
+
+    async def get(self, *args: Any, **more: Any) -> Any:
+        if self.is_lost:
+            raise Unknown("away")
+        return await super().get(*args, **more)
 
     async def list(self, *args: Any, **more: Any) -> Any:
         found = await super().list(*args, **more)
@@ -36,7 +44,7 @@ class HeldStore(SqliteStore):
 @asynccontextmanager
 async def open_search(
     clock: Callable[[], float] = lambda: 0.0,
-) -> AsyncIterator[tuple[HeldStore, Blobs, OriginalsIndex]]:
+) -> AsyncIterator[tuple[HeldStore, Blobs, OriginalsSearch]]:
     store = HeldStore()
     await store.open()
     blobs = make_blobs(store, None, "original", max_bytes=1 << 20, keep_seconds=60.0)
@@ -63,7 +71,7 @@ async def archive(
     Removals(store, 60.0).records.put(_OWNER, name, removed, group=_CONVERSATION, keep_seconds=60.0)
 
 
-async def find(index: OriginalsIndex, query: str) -> list[int]:
+async def find(index: OriginalsSearch, query: str) -> list[int]:
     return [piece.position for piece in await index.search(_TAG, [Scope(_CONVERSATION)], query)]
 
 
@@ -91,8 +99,17 @@ async def test_what_is_archived_is_indexed_without_a_search_where_the_policy_rec
         index.note_kept(_TAG, _CONVERSATION, may_recall=True)
         await index.finish()
         assert store.has_listed.is_set()
-        await store.delete(_TAG, _CONVERSATION)
+        store.is_lost = True
         assert await find(index, "canary") == [1]
+
+
+async def test_what_the_store_has_no_more_is_not_found_whatever_the_index_holds() -> None:
+    async with open_search() as (store, blobs, index):
+        store.released.set()
+        await archive(store, blobs, 1, "an early canary")
+        assert await find(index, "canary") == [1]
+        await store.delete(_TAG, _CONVERSATION)
+        assert await find(index, "canary") == []
 
 
 async def test_what_is_archived_once_more_is_found_for_longer() -> None:

@@ -227,30 +227,18 @@ async def test_a_later_process_finds_the_same_and_a_damaged_file_is_made_again(t
     assert modes == {0o700, 0o600}
 
 
-async def test_a_file_with_vectors_of_an_earlier_version_is_used_and_loses_them(tmp_path: Path) -> None:
+async def test_the_files_of_an_earlier_version_are_deleted(tmp_path: Path) -> None:
     store = tmp_path / "state"
     async with ToyUpstream(window=WINDOW) as toy:
         async with open_house(toy, store) as house:
             identity = await fold(house, make_history(_TEXTS))
-            await search(house, identity, "login page")
-            (path,) = list_files(store)
-        with closing(sqlite3.connect(path)) as index, index:
-            index.execute("CREATE TABLE vectors(piece INTEGER PRIMARY KEY, vector BLOB NOT NULL)")
-            index.execute("CREATE TABLE embedding(name TEXT NOT NULL)")
-            index.execute("INSERT INTO embedding VALUES ('default one')")
-            index.execute("INSERT INTO vectors SELECT id, CAST('numbers' AS BLOB) FROM pieces")
-        file = path.stat().st_ino
+        for name in ("0" * 32, "locks"):
+            (store / "search" / name).mkdir(parents=True)
+            (store / "search" / name / f"{identity}.sqlite").write_bytes(b"canary")
         async with open_house(toy, store) as house:
             assert await find(house, identity, "login page") == [place(0)]
-        assert (path.stat().st_ino, b"numbers" in path.read_bytes()) == (file, True)
-        # The first message that expires takes them along.
-        with closing(sqlite3.connect(path)) as index, index:
-            index.execute("UPDATE messages SET expires = 0 WHERE position = ?", (place(1),))
-        async with open_house(toy, store) as house:
-            await wait_until(lambda: b"numbers" not in path.read_bytes())
-            assert await find(house, identity, "login page") == [place(0)]
-            assert await find(house, identity, "foo_bar_baz") == []
-        assert path.stat().st_ino == file
+        assert len(list_files(store)) == 1
+        assert [path for path in (store / "search").iterdir() if path.is_dir()] == []
 
 
 def _replace(path: Path, data: bytes | None) -> None:
@@ -285,7 +273,8 @@ async def test_two_processes_with_one_store_find_what_either_has_folded(tmp_path
         await one.at_rest()
         status, found = await other.admin(f"/v1/conversations/{identity}/search?q=login")
         assert (status, found.get("found", [])) in ((404, []), (200, []))
-        assert list_files(store) == []
+        for word in (b"vogelhaus", b"login", b"foo_bar_baz"):
+            assert not any(word in path.read_bytes() for path in (store / "search").iterdir())
 
 
 async def wait_for_log(house: House, identity: str) -> None:
@@ -312,21 +301,22 @@ async def test_a_search_that_cannot_be_made_does_not_say_that_nothing_is_there(
     assert caplog.text.count("originals cannot be searched") == 1
 
 
-async def test_the_files_that_were_used_longest_ago_make_room_for_one_tenant_alone(tmp_path: Path) -> None:
+async def test_what_was_added_first_makes_room_for_one_tenant_alone(tmp_path: Path) -> None:
     store = tmp_path / "state"
-    more = f"{MORE}retention: {{search_bytes: 1400000}}\n"
+    more = f"{MORE}retention: {{search_bytes: 900000}}\n"
     async with ToyUpstream(window=WINDOW) as toy, open_house(toy, store, more) as house:
         other = House(toy, house.product, "sk-b", store)
-        kept = await fold(other, make_history(["canary"]))
-        await search(other, kept, "canary")
-        (theirs,) = list_files(store)
-        sizes, ids = [], []
+        kept = await fold(other, make_history(["vogelhaus"]))
+        assert await find(other, kept, "vogelhaus") == [place(0)]
+        (path,) = list_files(store)
+        (theirs, *sizes), ids = [path.stat().st_size], list[str]()
         for number in range(6):
-            ids.append(await fold(house, make_history([f"canary {number}"])))
+            ids.append(await fold(house, make_history([f"canary {number} kanarienvogel{number}"])))
             assert await find(house, ids[-1], "canary") == [place(0)]
-            sizes.append(sum(path.stat().st_size for path in list_files(store) if path != theirs))
-        names = {path.stem for path in list_files(store)}
-        assert max(sizes) <= 700_000 and theirs in list_files(store)
-        assert kept in names and ids[-1] in names and ids[0] not in names
+            sizes.append(path.stat().st_size)
+        await house.at_rest()
+        assert max(sizes) <= theirs + 600_000, sizes
+        words = path.read_bytes()
+        assert b"vogelhaus" in words and b"kanarienvogel5" in words and b"kanarienvogel0" not in words
         # It is made again where it is asked for.
         assert await find(house, ids[0], "canary") == [place(0)]

@@ -1,20 +1,24 @@
-"""Several rankings of pieces as one, and the best of them that fit."""
+"""Which pieces answer a query best, and which of them are given back.
+
+Scores are those of BM25, from the counts of the searched pieces alone: what others say changes nothing.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from math import log
 from typing import Final, NamedTuple
 
-from gateway.core.search.cutting import estimate_tokens
+from gateway.core.search.cutting import PIECE_CHARS, estimate_tokens
+from gateway.core.search.terms import Term, fold
 
-# Reciprocal rank fusion: Cormack, Clarke, Büttcher, SIGIR 2009, found 60 good and not sensitive.
-_FUSION: Final = 60
+# Of so many the texts are read.
+_MOST_RANKED: Final = 120
+# Robertson, Zaragoza: The Probabilistic Relevance Framework, 2009: the usual values.
+_SATURATION: Final = 1.2
+_LENGTH_SHARE: Final = 0.75
 
-
-class Ranked(NamedTuple):
-    """piece: its number. score: greater is better; of one search only."""
-
-    piece: int
-    score: float
+# The pieces that hold each term of a query.
+Matches = Mapping[Term, Sequence[int]]
 
 
 class PieceCandidate(NamedTuple):
@@ -26,14 +30,38 @@ class PieceCandidate(NamedTuple):
     text: str
 
 
-def fuse(rankings: Iterable[Sequence[int]]) -> list[Ranked]:
-    """The best first. Each ranking names pieces, the best first; a piece that several rank well wins."""
+def choose_best(matches: Matches, total: int) -> list[int]:
+    """The pieces that hold the most and the rarest terms, the best first. total: of the searched pieces."""
     scores: defaultdict[int, float] = defaultdict(float)
-    for ranking in rankings:
-        for rank, piece in enumerate(ranking, 1):
-            scores[piece] += 1 / (_FUSION + rank)
-    # Among equals the newer one, which has the greater number.
-    return [Ranked(*each) for each in sorted(scores.items(), key=lambda each: (-each[1], -each[0]))]
+    for pieces in matches.values():
+        weight = _weigh(pieces, total)
+        for piece in pieces:
+            scores[piece] += weight
+    return _sort(scores)[:_MOST_RANKED]
+
+
+def score_pieces(texts: Mapping[int, str], matches: Matches, total: int) -> list[int]:
+    """The pieces by their texts, the best first. texts: with their extra words."""
+    scores = dict.fromkeys(texts, 0.0)
+    folded = {piece: fold(text) for piece, text in texts.items()}
+    for term, pieces in matches.items():
+        weight, looked_for = _weigh(pieces, total), fold(term.text)
+        for piece in pieces:
+            if piece in scores:
+                times = max(1, folded[piece].count(looked_for))
+                length = 1 - _LENGTH_SHARE + _LENGTH_SHARE * len(texts[piece]) / PIECE_CHARS
+                scores[piece] += weight * times / (times + _SATURATION * length)
+    return _sort(scores)
+
+
+def _weigh(pieces: Sequence[int], total: int) -> float:
+    """The rarer the greater."""
+    return log(1 + (max(0, total - len(pieces)) + 0.5) / (len(pieces) + 0.5))
+
+
+def _sort(scores: Mapping[int, float]) -> list[int]:
+    """Among equals the newer one, which has the greater number."""
+    return sorted(scores, key=lambda piece: (-scores[piece], -piece))
 
 
 def choose_pieces(candidates: Sequence[PieceCandidate], most: int, max_tokens: int) -> list[int]:

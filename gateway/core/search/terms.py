@@ -1,4 +1,4 @@
-"""What a query looks for: words, phrases and parts of words. Whatever stands in a query is only text.
+"""What a query looks for: words and phrases. Whatever stands in a query is only text.
 
 The words of a text are its runs of letters and digits, as the tokenizer of the index makes them. What that
 tokenizer cannot see is added to the index as *extra words*: the parts of `camelCase`, pairs of characters in
@@ -8,19 +8,16 @@ scripts without spaces, and emoji.
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 # A query is a question or some names. Of a longer text the beginning and the end are used.
 _QUERY_CHARS: Final = 4_000
-_MOST_WORDS: Final = 64
-_MOST_PHRASES: Final = 16
-_MOST_PARTS: Final = 16
+# Each takes the index up to some milliseconds.
+_MOST_TERMS: Final = 24
+_MOST_PHRASES: Final = 8
 _LONGEST_WORD_CHARS: Final = 200
-# The index that knows parts of words holds runs of three characters.
-_GRAM_CHARS: Final = 3
-# A shorter word is a part of too many others.
-_SHORTEST_PART_CHARS: Final = 4
+# A shorter word begins too many others.
+_SHORTEST_BEGINNING_CHARS: Final = 4
 
 _UNSPACED: Final = (
     r"\u0e00-\u0eff\u1780-\u17ff\u2e80-\u9fff\ua000-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -44,45 +41,34 @@ _COMMON_WORDS: Final = (
 _COMMON: Final = frozenset(_COMMON_WORDS.split())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueryTerms:
-    """Each once, as they stand in the query.
-
-    words: single ones, in lower case. phrases: names and paths, whose words must follow each other. parts:
-    those of the words that may also be a part of a longer one.
+class Term(NamedTuple):
+    """text: as it stands in the query; a word in lower case. may_begin_words: whether it may also be the
+    beginning of a longer word. Of a phrase, the words must follow each other.
     """
 
-    words: tuple[str, ...]
-    phrases: tuple[str, ...]
-    parts: tuple[str, ...]
+    text: str
+    may_begin_words: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.words or self.phrases)
+
+# Each once; names and paths as phrases first.
+QueryTerms = tuple[Term, ...]
 
 
 def find_terms(query: str) -> QueryTerms:
     text = _shorten(query)
-    found = list(dict.fromkeys(fold(word) for word in _WORD.findall(text) if _is_usable(word)))
-    plain = [word for word in found if not _RUN.search(word)]
+    found = [word for word in _WORD.findall(text) if len(word) <= _LONGEST_WORD_CHARS]
+    plain = [word for word in dict.fromkeys(map(fold, found)) if not _RUN.search(word)]
     telling = [word for word in plain if word not in _COMMON] or plain
-    words = dict.fromkeys([*telling, *_find_extra(text, _WORD.findall(text))])
-    phrases = dict.fromkeys(_list_compounds(text))
-    parts = [word for word in telling if len(word) >= _SHORTEST_PART_CHARS]
-    return QueryTerms(
-        words=tuple(words)[:_MOST_WORDS],
-        phrases=tuple(phrases)[:_MOST_PHRASES],
-        parts=tuple(parts)[:_MOST_PARTS],
-    )
+    terms = [Term(phrase) for phrase in dict.fromkeys(_list_compounds(text))][:_MOST_PHRASES]
+    terms += [Term(word, len(word) >= _SHORTEST_BEGINNING_CHARS) for word in telling]
+    known = set(telling)
+    terms += [Term(word) for word in _find_extra(text, found) if word not in known]
+    return tuple(terms)[:_MOST_TERMS]
 
 
-def find_indexed_words(text: str) -> tuple[set[str], list[str]]:
-    """The words that a query may look for, folded, and those of them that are added to the text."""
-    is_ascii = text.isascii()
-    found = dict.fromkeys((_ASCII_WORD if is_ascii else _WORD).findall(text))
-    extra = _find_extra(text, found)
-    words = {*fold(" ".join(found)).split(), *extra}
-    return words, extra
+def find_extra_words(text: str) -> list[str]:
+    """Of a text that is put into the index."""
+    return _find_extra(text, dict.fromkeys((_ASCII_WORD if text.isascii() else _WORD).findall(text)))
 
 
 def fold(word: str) -> str:
@@ -110,15 +96,9 @@ def _is_simple(word: str) -> bool:
     return word.islower() or word.isupper() or word.isdigit() or word[1:].islower() or not word.isascii()
 
 
-def split_grams(part: str) -> list[str]:
-    """All runs of three characters, each once."""
-    starts = range(len(part) - _GRAM_CHARS + 1)
-    return list(dict.fromkeys(part[at : at + _GRAM_CHARS] for at in starts))
-
-
-def quote_terms(terms: Iterable[str], joined: str) -> str:
-    """An expression of SQLite's full-text search, in which no term is more than text."""
-    return f" {joined} ".join('"' + term.replace('"', '""').replace("\0", " ") + '"' for term in terms)
+def quote_term(term: Term) -> str:
+    """An expression of SQLite's full-text search, in which the term is no more than text."""
+    return '"' + term.text.replace('"', '""').replace("\0", " ") + '"'
 
 
 def _shorten(query: str) -> str:
@@ -126,10 +106,6 @@ def _shorten(query: str) -> str:
         return query
     half = _QUERY_CHARS // 2
     return f"{query[:half]} {query[-half:]}"
-
-
-def _is_usable(word: str) -> bool:
-    return len(word) <= _LONGEST_WORD_CHARS
 
 
 def _list_compounds(text: str) -> Iterator[str]:
