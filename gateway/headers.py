@@ -182,36 +182,32 @@ def _split_url(url: str) -> SplitResult:
         return urlsplit("")
 
 
-class ResponseHead:
+class ResponseHead(msgspec.Struct):
     """The head of a response to a client.
 
     A space takes the place of each control character in it (RFC 9110 §5.5).
     """
 
-    def __init__(self, status: int, reason: str, fields: list[Field]) -> None:
-        self.status = status
-        self.reason = reason
-        self._fields = fields
-        self._own: dict[str, str] = {}
+    status: int
+    reason: str
+    fields: list[Field]
+    # Headers of the gateway's own, which come before all others. `has` and `drop` do not see them.
+    own: dict[str, str] = {}
 
     def has(self, name: bytes) -> bool:
         """name: in lower case."""
-        return name in dict(self._fields)
+        return name in dict(self.fields)
 
     def drop(self, name: bytes) -> None:
         """name: in lower case."""
-        self._fields = [field for field in self._fields if field[0] != name]
-
-    def add(self, headers: Mapping[str, str]) -> None:
-        """Adds headers of the gateway's own, before all others. `has` and `drop` do not see them."""
-        self._own.update(headers)
+        self.fields = [field for field in self.fields if field[0] != name]
 
     def render(self, version: tuple[int, int]) -> bytes:
         """Status line, header lines and the empty line."""
         texts = [f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}"]
-        for name, value in self._own.items():
+        for name, value in self.own.items():
             texts.append(f"{name}: {value}")
-        return b"".join((_encode(texts), *map(itemgetter(1), self._fields), b"\r\n"))
+        return b"".join((_encode(texts), *map(itemgetter(1), self.fields), b"\r\n"))
 
 
 def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 from opentelemetry.context import attach, detach
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -33,7 +32,7 @@ from gateway.http.reply import Reply
 from gateway.http.request import Request
 from gateway.http.server import Handler
 from gateway.settings import Traces
-from gateway.wire.reading import OnEvent, ResponseDocument
+from gateway.wire.reading import OnEvent, ResponseDocument, read_nested, read_text
 from gateway.wire.sse import SseEvent
 
 log = logging.getLogger("gateway.traces")
@@ -259,7 +258,7 @@ class Tracer:
             if on_event is not None:
                 on_event(event, documents)
             if left:
-                left = 0 if _read_names(event, answered) else left - 1
+                left = 0 if any(_read_names(each, answered) for each in documents) else left - 1
 
         return both
 
@@ -294,30 +293,11 @@ class _CollectorWatch(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-class _Named(msgspec.Struct):
-    """What a response says of itself; in an event of a stream it may be one level below."""
-
-    model: str | None = None
-    id: str | None = None
-
-
-class _NamedEvent(_Named):
-    response: _Named | None = None
-    message: _Named | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_NamedEvent).decode
-
-
-def _read_names(event: SseEvent, answered: Answered) -> bool:
-    """Whether the event names a model."""
-    try:
-        read = _decode(event.data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
-    for named in (read, read.response, read.message):
-        if named is not None and named.model:
-            answered.response_model, answered.response_id = named.model, named.id or None
+def _read_names(document: ResponseDocument, answered: Answered) -> bool:
+    """Whether the model is named: in the object, or in the response that an event of a stream has in it."""
+    for named in (document, document.response, read_nested(document.message)):
+        if named is not None and (model := read_text(named.model)):
+            answered.response_model, answered.response_id = model, read_text(named.id) or None
             return True
     return False
 

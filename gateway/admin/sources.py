@@ -31,7 +31,7 @@ from gateway.settings import Settings, shows_texts
 from gateway.state import State
 from gateway.store.keys import make_tag
 from gateway.tenants import Policies, find_tenant
-from gateway.wire.arrays import CountedArrays
+from gateway.wire.arrays import Arrays
 
 log = logging.getLogger("gateway.admin")
 
@@ -48,9 +48,7 @@ _UNKNOWN: Final = "-"
 class ArrayShower(Protocol):
     """See `pipeline.array`."""
 
-    def show(
-        self, newest: NewestRequest, start: int, most: int
-    ) -> AbstractAsyncContextManager[CountedArrays]: ...
+    def show(self, newest: NewestRequest, start: int, most: int) -> AbstractAsyncContextManager[Arrays]: ...
 
 
 class Serves(Protocol):

@@ -35,7 +35,7 @@ from gateway.core.errors import Overloaded, RequestRefused
 from gateway.core.money import render_price
 from gateway.originals.removed import RemovedMessages
 from gateway.originals.search import Scope, SearchFailed
-from gateway.wire.arrays import CountedArrays, count_messages
+from gateway.wire.arrays import Arrays, count_messages
 
 # Of all pieces of an answer together: a person reads on, unlike a model with its window.
 _MOST_TOKENS: Final = 20_000
@@ -140,22 +140,17 @@ async def list_messages(sources: Sources, request: web.Request) -> web.StreamRes
         raise AdminRefusal(503, str(error)) from error
 
 
-def _describe_arrays(identity: str, newest: NewestRequest, shown: CountedArrays) -> MessagesPage:
-    arrays, tokens = shown.arrays, shown.tokens
+def _describe_arrays(identity: str, newest: NewestRequest, arrays: Arrays) -> MessagesPage:
     received = [
         fill(
             ReceivedRow,
             row,
             bytes=len(row.raw or b""),
-            tokens=count,
             message=msgspec.Raw(row.raw) if row.raw is not None else None,
         )
-        for row, count in zip(arrays.received, tokens.received, strict=True)
+        for row in arrays.received
     ]
-    sent = [
-        fill(SentRow, row, tokens=count, message=msgspec.Raw(row.raw))
-        for row, count in zip(arrays.sent, tokens.sent, strict=True)
-    ]
+    sent = [fill(SentRow, row, message=msgspec.Raw(row.raw)) for row in arrays.sent]
     total = count_messages(newest.turn.received.conversation, newest.plan.view)
     return MessagesPage(
         id=identity,

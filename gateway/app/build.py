@@ -21,13 +21,11 @@ from gateway.mcp.endpoint import McpEndpoint
 from gateway.mcp.tools import HistoryTools
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.array import ArrayView
-from gateway.pipeline.asks import Commands, CountTokens
 from gateway.pipeline.log import RequestLog
 from gateway.pipeline.plan import PlanningStep
 from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.question import QuestionRecall
 from gateway.pipeline.relay import Relay
-from gateway.pipeline.retry import OverflowRetry
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.learning import Learner
@@ -89,10 +87,11 @@ class Serving:
         pivots = PivotMaker(sizer, lanes)
         return Summarizer(self._summary_calls, quoted, riding, sizer, pivots, self.hooks)
 
-    def _make_sender(self, process: Process) -> Sender:
+    def _make_sender(self, process: Process, planning: PlanningStep) -> Sender:
         return Sender(
             shows_headers=self.settings.response_headers,
             activity=process.activity,
+            planning=planning,
             calls=self._maker,
             relay=self._relay,
             responses=TurnRecorder(
@@ -105,13 +104,9 @@ class Serving:
         )
 
     def _make_proxy(self, process: Process) -> Proxy:
-        settings, planner, learner, relay = self.settings, self._planner, self._learner, self._relay
+        settings, planner, relay = self.settings, self._planner, self._relay
         state, lanes, metrics = process.state, process.lanes, process.metrics
         discovery = Discovery(self._limits, process.client, process.asking)
-        turns = TurnBuilder(
-            Policies(settings), process.responses, self._limits, discovery, state, self.prices
-        )
-        sender = self._make_sender(process)
         recall = QuestionRecall(process.search, state.pivots, lanes, process.sizer, metrics)
         planning = PlanningStep(planner, self.compactions, self.manual, recall)
         return Proxy(
@@ -122,12 +117,14 @@ class Serving:
             gate=process.gate,
             names=process.names,
             sessions=process.sessions,
-            turns=turns,
-            commands=Commands(self.manual),
-            count_tokens=CountTokens(turns, planner, self._maker, relay),
+            turns=TurnBuilder(
+                Policies(settings), process.responses, self._limits, discovery, state, self.prices
+            ),
+            manual=self.manual,
+            planner=planner,
+            calls=self._maker,
             planning=planning,
-            sender=sender,
-            overflow_retry=OverflowRetry(planning, sender, self._maker, learner, process.reporter),
+            sender=self._make_sender(process, planning),
             relay=relay,
             log=RequestLog(self._limits, metrics),
         )

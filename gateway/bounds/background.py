@@ -38,21 +38,21 @@ class Slots:
         self._most = most
         self._most_per_owner = most_per_owner
         # How many places each owner has taken.
-        self._taken: Counter[str] = Counter()
-        self._awaited: FairQueue[Place] = FairQueue()
-        self._background: FairQueue[Place] = FairQueue()
+        self.counts: Counter[str] = Counter()
+        # By whether a client waits for them.
+        self.queues: dict[bool, FairQueue[Place]] = {True: FairQueue(), False: FairQueue()}
 
     @property
     def taken(self) -> int:
-        return self._taken.total()
+        return self.counts.total()
 
     @property
     def waiting(self) -> int:
-        return len(self._awaited) + len(self._background)
+        return sum(map(len, self.queues.values()))
 
     def is_crowded(self, owner: str) -> bool:
         """Whether so much waits in the background that this owner should not add to it."""
-        waiting = self._background
+        waiting = self.queues[False]
         return (
             len(waiting) >= _WAITING_SHARE * self._most
             or waiting.count(owner) >= _WAITING_SHARE * self._most_per_owner
@@ -62,59 +62,24 @@ class Slots:
         """For one piece of work. is_awaited: whether a client waits for it."""
         return Place(self, owner, is_awaited=is_awaited)
 
-    async def enter(self, place: "Place") -> None:
-        """Waits for a free place."""
-        place.entry = asyncio.get_running_loop().create_future()
-        self._queue_of(place).put(place.owner, place)
-        self._let_in()
-        try:
-            await place.entry
-        except asyncio.CancelledError:
-            self._queue_of(place).drop(place.owner, place)
-            if not place.entry.cancelled():
-                self.leave(place)
-            raise
-
-    def leave(self, place: "Place") -> None:
-        self._taken[place.owner] -= 1
-        if not self._taken[place.owner]:
-            del self._taken[place.owner]
-        self._let_in()
-
-    def hurry(self, place: "Place") -> None:
-        """A client waits for it from now on."""
-        if not place.is_awaited:
-            is_waiting = self._background.drop(place.owner, place)
-            place.is_awaited = True
-            if is_waiting:
-                self._awaited.put(place.owner, place)
-                self._let_in()
-
-    def _queue_of(self, place: "Place") -> "FairQueue[Place]":
-        return self._awaited if place.is_awaited else self._background
-
-    def _let_in(self) -> None:
-        self._take_from(self._awaited, self._most, self._most_per_owner)
-        self._take_from(
-            self._background,
-            max(1, int(self._most * _BACKGROUND_SHARE)),
-            max(1, int(self._most_per_owner * _BACKGROUND_SHARE)),
-        )
-
-    def _take_from(self, queue: "FairQueue[Place]", most: int, most_per_owner: int) -> None:
-        while self.taken < most:
-            full = {owner for owner, taken in self._taken.items() if taken >= most_per_owner}
-            place = queue.take(full)
-            if place is None:
-                return
-            # A cancelled one has not left the queue yet.
-            if not place.entry.done():
-                self._taken[place.owner] += 1
-                place.entry.set_result(None)
+    def let_in(self) -> None:
+        """Those who wait, as far as there are places."""
+        for is_awaited, share in ((True, 1.0), (False, _BACKGROUND_SHARE)):
+            most = max(1, int(self._most * share))
+            most_per_owner = max(1, int(self._most_per_owner * share))
+            while self.taken < most:
+                full = {owner for owner, taken in self.counts.items() if taken >= most_per_owner}
+                place = self.queues[is_awaited].take(full)
+                if place is None:
+                    break
+                # A cancelled one has not left the queue yet.
+                if not place.entry.done():
+                    self.counts[place.owner] += 1
+                    place.entry.set_result(None)
 
 
 class Place:
-    """Is entered as a context: the work runs inside."""
+    """Is entered as a context, which waits for a free place: the work runs inside."""
 
     # Done once the work may begin.
     entry: asyncio.Future[None]
@@ -126,16 +91,36 @@ class Place:
 
     def hurry(self) -> None:
         """A client waits for the work from now on."""
-        self._slots.hurry(self)
+        queues, was_awaited, self.is_awaited = self._slots.queues, self.is_awaited, True
+        if not was_awaited and queues[False].drop(self.owner, self):
+            queues[True].put(self.owner, self)
+            self._slots.let_in()
 
     async def __aenter__(self) -> Self:
-        await self._slots.enter(self)
+        slots = self._slots
+        self.entry = asyncio.get_running_loop().create_future()
+        slots.queues[self.is_awaited].put(self.owner, self)
+        slots.let_in()
+        try:
+            await self.entry
+        except asyncio.CancelledError:
+            slots.queues[self.is_awaited].drop(self.owner, self)
+            if not self.entry.cancelled():
+                self._leave()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._slots.leave(self)
+        self._leave()
+
+    def _leave(self) -> None:
+        counts = self._slots.counts
+        counts[self.owner] -= 1
+        if not counts[self.owner]:
+            del counts[self.owner]
+        self._slots.let_in()
 
 
 class WorkQueue(Generic[J]):
@@ -180,32 +165,30 @@ class WorkQueue(Generic[J]):
 
     def _add(self, job: "tuple[J, int] | asyncio.Future[None]") -> None:
         self._jobs.append(job)
-        if self._task is None:
-            self._begin()
+        self._go_on()
 
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._finished)
-
-    async def _run(self) -> None:
-        while self._jobs:
+    def _go_on(self) -> None:
+        """Begins the next job, unless one is under way."""
+        while self._jobs and self._task is None:
             job = self._jobs.popleft()
             if isinstance(job, asyncio.Future):
                 job.set_result(None)
-                continue
-            try:
-                await self._work(job[0])
-            finally:
-                self.waiting_bytes -= job[1]
+            else:
+                self._task = asyncio.get_running_loop().create_task(self._run(*job))
+                self._task.add_done_callback(self._end)
 
-    def _finished(self, task: "asyncio.Task[None]") -> None:
+    async def _run(self, job: J, weight_bytes: int) -> None:
+        try:
+            await self._work(job)
+        finally:
+            self.waiting_bytes -= weight_bytes
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
         """A job that failed is dropped; the others go on."""
         self._task = None
-        if not task.cancelled() and task.exception() is not None:
-            error = task.exception()
+        if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background job failed: %s", type(error).__name__, exc_info=error)
-        if self._jobs:
-            self._begin()
+        self._go_on()
 
 
 class BackgroundTasks:

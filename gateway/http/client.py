@@ -518,9 +518,9 @@ def _make_timeout(connect_seconds: float) -> aiohttp.ClientTimeout:
 
 
 def _make_data(body: OutgoingBody, watch: IdleWatch | None) -> OutgoingBody:
-    if not isinstance(body, bytes):
-        return body if body is None else _prolonging(body, watch)
-    return _prolonging(_split(body), watch) if len(body) > _WRITE_BYTES else body or None
+    if not body or (isinstance(body, bytes) and len(body) <= _WRITE_BYTES):
+        return body or None
+    return _prolonging(_split(body) if isinstance(body, bytes) else body, watch)
 
 
 async def _split(body: bytes) -> AsyncIterator[bytes]:

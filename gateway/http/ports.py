@@ -14,7 +14,7 @@ BACKLOG: Final = 1_024
 async def bind_port(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen at every address of the host. Raises OSError for a port that is taken."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
         for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):

@@ -110,13 +110,13 @@ class Reply:
             self._is_chunked = request.version >= HttpVersion11
             self.keeps_alive = self.keeps_alive and self._is_chunked
         if self._is_chunked:
-            head.add(_CHUNKED)
+            head.own |= _CHUNKED
         if not self.keeps_alive:
-            head.add(_CLOSE)
+            head.own |= _CLOSE
         elif request.version == HttpVersion10:
-            head.add(_KEEP_ALIVE)
+            head.own |= _KEEP_ALIVE
         if self.origin is not None and not head.has(_ALLOWED_ORIGIN):
-            head.add({hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: self.origin, hdrs.VARY: "Origin"})
+            head.own |= {hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: self.origin, hdrs.VARY: "Origin"}
         self._head = head.render(request.version)
 
     def take_back(self) -> bool:

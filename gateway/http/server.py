@@ -17,7 +17,7 @@ from aiohttp.http import HttpProcessingError
 
 from gateway.core.errors import RequestRefused
 from gateway.http.guard import Gate, Guard, PortBounds
-from gateway.http.ports import BACKLOG
+from gateway.http.ports import BACKLOG, bind_port
 from gateway.http.reply import Reply
 from gateway.http.request import Request, RequestHead
 
@@ -124,8 +124,7 @@ class Server:
         self._library = web.Server(self._serve, **make_library_options(bounds) | {"lingering_time": 0.0})
         self._rest_seconds = _find_rest_seconds(bounds)
         self._listeners: list[asyncio.Server] = []
-        # Of `open_sockets`.
-        self._shared: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
         self._open: set[Request] = set()
         # Looked at only while draining: whether no request is open, or the wait has been ended.
         self._is_drained = asyncio.Event()
@@ -140,16 +139,16 @@ class Server:
 
     async def open(self, host: str, port: int) -> None:
         """Raises OSError for a port that is taken."""
-        loop = asyncio.get_running_loop()
-        self._listen(await loop.create_server(self._make_guard, host, port, backlog=BACKLOG))
-        self._gate.sweep()
+        await self.open_sockets(await bind_port(host, port))
 
     async def open_sockets(self, sockets: Sequence[socket.socket]) -> None:
         """With sockets that listen already. They belong to the server."""
         loop = asyncio.get_running_loop()
         for listening in sockets:
-            self._listen(await loop.create_server(self._make_guard, sock=listening, backlog=BACKLOG))
-        self._shared.extend(sockets)
+            listener = await loop.create_server(self._make_guard, sock=listening, backlog=BACKLOG)
+            self._listeners.append(listener)
+            self.port = listener.sockets[0].getsockname()[1]
+        self._sockets.extend(sockets)
         self._gate.sweep()
 
     async def drain(self, seconds: float) -> None:
@@ -188,7 +187,7 @@ class Server:
     async def leave_port(self) -> None:
         """Takes what waits to be accepted, which closing the sockets would reset, and nothing new."""
         accepted: list[socket.socket] = []
-        for listening in self._shared:
+        for listening in self._sockets:
             # Nothing waits any more, or there are no descriptors.
             with suppress(OSError):
                 while True:
@@ -217,10 +216,6 @@ class Server:
 
     def _make_guard(self) -> Guard:
         return Guard(self._library, self._gate)
-
-    def _listen(self, listener: asyncio.Server) -> None:
-        self._listeners.append(listener)
-        self.port = listener.sockets[0].getsockname()[1]
 
     async def _serve(self, http: web.BaseRequest) -> _Sent:
         """Handles one request of the library's server."""

@@ -15,7 +15,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.errors import Overloaded
 from gateway.planning.planner import Planner
 from gateway.planning.rewrite import CallMaker
-from gateway.wire.arrays import Arrays, ArrayTokens, ArrayWindow, CountedArrays, SentMessage
+from gateway.wire.arrays import Arrays, ArrayWindow
 
 # Of the bodies of one answer; a single larger message is an answer of its own.
 _MAX_BYTES: Final = 4 << 20
@@ -33,7 +33,7 @@ class ArrayView:
         self._memory = memory
 
     @asynccontextmanager
-    async def show(self, newest: NewestRequest, start: int, most: int) -> AsyncIterator[CountedArrays]:
+    async def show(self, newest: NewestRequest, start: int, most: int) -> AsyncIterator[Arrays]:
         """A part of both arrays, whose memory is counted until the block ends. start, most: see ArrayWindow.
 
         Raises Overloaded.
@@ -47,29 +47,30 @@ class ArrayView:
             window = ArrayWindow(start, most, _MAX_BYTES)
             arrays = await self._calls.show(turn, plan, window)
             share.take(_COPIES * max(0, _weigh(arrays) - size_bytes))
-            yield CountedArrays(arrays=arrays, tokens=_count(arrays, situation, plan))
+            yield _with_tokens(arrays, situation, plan)
 
 
 def _weigh(arrays: Arrays) -> int:
     return sum(len(row.raw or b"") for row in arrays.received) + sum(len(row.raw) for row in arrays.sent)
 
 
-def _count(arrays: Arrays, situation: Situation, plan: Plan) -> ArrayTokens:
+def _with_tokens(arrays: Arrays, situation: Situation, plan: Plan) -> Arrays:
     """True tokens, as far as they are known. Those of the leading block are counted together with the tools,
     so here they are a guess by their length.
     """
-    messages = situation.calibrated.messages
+    sizes = situation.calibrated
+
+    def count_sent(position: int | None, raw: bytes) -> int:
+        return _guess(raw) if position is None else int(sizes.shown(plan.view, position, position + 1))
+
     received = [
-        _guess(row.raw or b"") if row.position is None else int(messages[row.position])
+        row._replace(
+            tokens=_guess(row.raw or b"") if row.position is None else int(sizes.messages[row.position])
+        )
         for row in arrays.received
     ]
-    return ArrayTokens(received=received, sent=[_count_sent(row, situation, plan) for row in arrays.sent])
-
-
-def _count_sent(row: SentMessage, situation: Situation, plan: Plan) -> int:
-    if row.position is None:
-        return _guess(row.raw)
-    return int(situation.calibrated.shown(plan.view, row.position, row.position + 1))
+    sent = [row._replace(tokens=count_sent(row.position, row.raw)) for row in arrays.sent]
+    return arrays._replace(received=received, sent=sent)
 
 
 def _guess(raw: bytes) -> int:

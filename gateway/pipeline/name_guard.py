@@ -72,8 +72,7 @@ class NameGuard:
         """The turn; the names in its response will belong to its tenant, if the upstream stores any."""
         if route.naming is None or not turn.received.body.envelope.is_kept:
             return turn
-        record = partial(self._record, route, route.naming)
-        return replace(turn, on_event=chain(turn.on_event, record))
+        return replace(turn, on_event=chain(turn.on_event, partial(self._record, route, route.naming)))
 
     def make_exchange(
         self, route: Route, call: UpstreamCall, headers: Mapping[str, str] = NO_HEADERS

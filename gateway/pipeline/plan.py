@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -88,31 +88,30 @@ _MAX_DIGESTS: Final = 1
 class WaitBudget:
     """How many calls and seconds one request may spend on summaries, over all its plans."""
 
-    def __init__(self, summary: Summary, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, summary: Summary) -> None:
         self.calls_left = summary.max_calls
         # Whether a part of the history was compacted for this request.
         self.has_compacted = False
         self._seconds = summary.deadline_seconds
-        self._clock = clock
         self._ends_seconds: float | None = None
 
     def start(self) -> None:
         """The time runs from the first call on."""
         if self._ends_seconds is None:
-            self._ends_seconds = self._clock() + self._seconds
+            self._ends_seconds = time.monotonic() + self._seconds
 
     @property
     def seconds_left(self) -> float:
-        return self._seconds if self._ends_seconds is None else self._ends_seconds - self._clock()
+        return self._seconds if self._ends_seconds is None else self._ends_seconds - time.monotonic()
 
     def spend(self, task: "asyncio.Task[CompactionResult]") -> None:
         """After a wait. A compaction that failed, or took longer than the time left, ends the budget."""
         is_over = not task.done() or task.cancelled() or task.exception() is not None
         if is_over or self.seconds_left <= 0 or task.result().pivot is None:
             self.end()
-            return
-        self.has_compacted = True
-        self.calls_left = max(0, self.calls_left - task.result().calls)
+        else:
+            self.has_compacted = True
+            self.calls_left = max(0, self.calls_left - task.result().calls)
 
     def end(self) -> None:
         """No more summaries for this request."""

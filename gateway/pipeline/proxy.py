@@ -5,7 +5,9 @@ planned and sent, and sent again smaller if the upstream calls it too large. Wha
 handed over in one call. Awaits only what the client is waiting for. Decides nothing.
 """
 
+import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,23 +15,27 @@ from msgspec.structs import replace
 
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory import MemoryBudget, Share
+from gateway.compaction.manual import ManualCompaction
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.manual import Failed, InProgress, ManualOutcome, describe_outcome
 from gateway.core.errors import BeyondBounds, RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.headers import X_GATEWAY_CONVERSATION, X_GATEWAY_WARNING
 from gateway.http.client import UpstreamCall
 from gateway.http.reply import Reply
 from gateway.http.request import ReceivedBody, Request, read_body, stream_body
 from gateway.pipeline.admission import Admission, Route
-from gateway.pipeline.asks import Commands, CountTokens
 from gateway.pipeline.log import RequestLog
 from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.plan import PlanningStep, WaitBudget
-from gateway.pipeline.relay import Relay
-from gateway.pipeline.retry import OverflowRetry
+from gateway.pipeline.relay import Exchange, Relay
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
+from gateway.planning.planner import Planner
+from gateway.planning.rewrite import CallMaker
 from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings
 from gateway.tenants.quota import QuotaGate
+from gateway.wire.format import LocalResponse
 
 log = logging.getLogger("gateway.proxy")
 
@@ -37,6 +43,10 @@ _LOST_THREAD: Final = (
     "This thread has no room left, and the gateway does not know its beginning, so it cannot compact it. "
     'Send the full conversation with `thread: {"type": "create"}`.'
 )
+
+# Of a response of the gateway's own. The id is taken from the chain, so a request that is sent again gets the
+# same response id.
+_ID_DIGITS: Final = 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +60,11 @@ class Proxy:
     names: NameGuard
     sessions: SessionKeeper
     turns: TurnBuilder
-    commands: Commands
-    count_tokens: CountTokens
+    manual: ManualCompaction
+    planner: Planner
+    calls: CallMaker
     planning: PlanningStep
     sender: Sender
-    overflow_retry: OverflowRetry
     relay: Relay
     log: RequestLog
 
@@ -108,7 +118,7 @@ class Proxy:
             raise BeyondBounds(body.beyond)
         await share.begin_work(len(body.plain))
         if route.is_count:
-            await self.count_tokens.run(route, body, client)
+            await self._count(route, body, client)
             return
         turn = await self.turns.build(route, body)
         if turn is None:
@@ -121,13 +131,42 @@ class Proxy:
         client.set_format(turn.received.format, headers, is_streaming=client.answered.is_streaming)
         if turn.command is not None:
             share.end_work(turn.weight_bytes)
-            await self.commands.run(turn, turn.command, client)
+            await self.compact(turn, turn.command, client)
             return
         budget = WaitBudget(turn.policy.summary)
         plan = await self.planning.plan(turn, budget, client)
-        refusal = await self.sender.send(turn, plan, client, share)
-        if refusal is not None:
-            await self.overflow_retry.run(turn, plan, refusal, budget, client, share)
+        await self.sender.send(turn, plan, budget, client, share)
+
+    async def compact(self, turn: Turn, instructions: str, client: Reply) -> None:
+        """Answers a `/compact` in the upstream's place. Nothing of it goes upstream but the summary call.
+
+        Waits no longer than a request waits for its summaries. A compaction that takes longer goes on.
+        """
+        task = self.manual.compact(turn, instructions)
+        seconds = turn.policy.summary.deadline_seconds
+        is_done = task is not None and await client.wait_for(task, seconds)
+        outcome = _read_outcome(task) if task is not None and is_done else InProgress()
+        response = LocalResponse(
+            id=turn.received.conversation.key.hex()[:_ID_DIGITS],
+            model=turn.model,
+            created_seconds=int(time.time()),
+            text=describe_outcome(outcome),
+            is_streamed=turn.received.body.envelope.is_streaming,
+        )
+        await client.reply(turn.received.format.render_local_response(response))
+
+    async def _count(self, route: Route, body: ReceivedBody, client: Reply) -> None:
+        """Relays a request for a count of tokens as the turn would be sent, or as it came if it cannot be
+        read. It is not a turn of the conversation, so nothing is decided, recorded or started for it.
+        """
+        call = route.with_body(body.raw)
+        turn = await self.turns.build_for_count(route, body)
+        if turn is not None:
+            active = await self.planner.load_active(turn)
+            rewritten = await self.calls.rewrite(turn, active.as_plan())
+            if rewritten is not turn.received.body.data:
+                call = call.with_body(rewritten)
+        await self.relay.forward(Exchange(call=call), client)
 
     async def _forward_unknown(self, route: Route, body: ReceivedBody, client: Reply) -> None:
         """Relays a request without a turn.
@@ -151,3 +190,8 @@ class Proxy:
         """Relays a request as it came: one that is not understood, or for which the gateway is bypassed."""
         headers = {X_GATEWAY_WARNING: warning} if warning and self.settings.response_headers else {}
         await self.relay.forward(self.names.make_exchange(route, call, headers), client)
+
+
+def _read_outcome(task: "asyncio.Task[ManualOutcome]") -> ManualOutcome:
+    """A tenant may be deleted, or the gateway may stop, while it is made."""
+    return Failed("it was cancelled") if task.cancelled() else task.result()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from aiohttp import hdrs
@@ -75,7 +75,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     on_event: OnEvent | None = None
 
 
-class HeldResponse(msgspec.Struct, frozen=True, kw_only=True):
+class HeldResponse(msgspec.Struct, frozen=True):
     """A response that calls the request too large. Nothing of it was sent downstream."""
 
     head: ResponseHead
@@ -90,7 +90,10 @@ class Relay:
         self, settings: Settings, memory: MemoryBudget, client: Client, tracer: "Tracer | None" = None
     ) -> None:
         """tracer: None where traces are off."""
-        self._bounds = _ReadingBounds(asyncio.Lock(), memory)
+        # Where a copy of a response finds no room in it, it is not read any further.
+        self.memory = memory
+        # Held for a step of decoding, so that twenty bombs at once are not one long step.
+        self.decoding = asyncio.Lock()
         self._client = client
         self._tracer = tracer
         # A client must see a sign of life after this time, so no response is held back for longer.
@@ -111,7 +114,7 @@ class Relay:
         if client.is_committed:
             await client.fail(_decode_error(held.body, held.encoding), held.head.status)
             return
-        held.head.add(headers)
+        held.head.own |= headers
         client.begin(held.head)
         await client.finish(held.body)
 
@@ -163,12 +166,16 @@ class Relay:
         if mode != "none" and (status >= 400 or (mode == "start" and status == _OK)):
             beginning, overflow = await _probe(response, beginning, mode, self._probe_seconds)
             if overflow is not None:
-                return _hold(response, beginning, overflow)
+                head = make_response_head(status, response.reason, response.raw_headers)
+                if not response.is_read:
+                    # A client would wait forever for the rest of the announced length.
+                    head.drop(CONTENT_LENGTH)
+                return HeldResponse(head, response.encoding, beginning, overflow)
         if client.is_committed and status != _OK:
             body = beginning or await response.read_bounded(_SHOWN_ERROR_BYTES)
             await client.fail(_decode_error(body, response.encoding), status)
         else:
-            await _ResponseStream(exchange, response, client, self._bounds).pass_on(beginning)
+            await _ResponseStream(self, exchange, response, client).pass_on(beginning)
         return None
 
 
@@ -182,14 +189,6 @@ def _decode_error(body: bytes, encoding: str) -> bytes:
         return decode_body(body, encoding, _MAX_PLAIN_BYTES)
     except DecodeError:
         return body
-
-
-def _hold(response: UpstreamResponse, body: bytes, overflow: Overflow) -> HeldResponse:
-    head = make_response_head(response.status, response.reason, response.raw_headers)
-    if not response.is_read:
-        # A client would wait forever for the rest of the announced length.
-        head.drop(CONTENT_LENGTH)
-    return HeldResponse(head=head, encoding=response.encoding, body=body, overflow=overflow)
 
 
 async def _probe(
@@ -250,15 +249,6 @@ async def _probe_start(response: UpstreamResponse, pieces: list[bytes]) -> Overf
     return overflow
 
 
-class _ReadingBounds(NamedTuple):
-    """What the copies of responses that are read may cost."""
-
-    # Held for a step of decoding, so that twenty bombs at once are not one long step.
-    decoding: asyncio.Lock
-    # A copy that finds no room in it is not read any further.
-    memory: MemoryBudget
-
-
 class _ResponseStream:
     """Passes one response on to the client, piece by piece as it comes, and reads a copy of it.
 
@@ -266,11 +256,9 @@ class _ResponseStream:
     keep-alive has been sent already, so that the headers no longer can name a content encoding.
     """
 
-    def __init__(
-        self, exchange: Exchange, response: UpstreamResponse, client: Reply, bounds: _ReadingBounds
-    ) -> None:
+    def __init__(self, relay: Relay, exchange: Exchange, response: UpstreamResponse, client: Reply) -> None:
         """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
-        self._decoding, self._memory = bounds
+        self._relay = relay
         # None before a first batch was read.
         self._share: Share | None = None
         self._response = response
@@ -351,12 +339,12 @@ class _ResponseStream:
             head.drop(CONTENT_ENCODING)
         if self._is_edited:
             head.drop(CONTENT_LENGTH)
-        head.add(self._headers)
+        head.own |= self._headers
         return head
 
     def _count(self, reader: ResponseReader) -> None:
         """A response that is one JSON value, or one endless event, is held until its end."""
-        share = self._share = self._share or self._memory.open()
+        share = self._share = self._share or self._relay.memory.open()
         grown_bytes = reader.held_bytes - share.size_bytes
         if grown_bytes < 0:
             share.shrink(-grown_bytes)
@@ -366,7 +354,7 @@ class _ResponseStream:
     async def _catch_up(self, reader: ResponseReader) -> None:
         """Lets other requests in between where a few bytes decode to many."""
         while reader.is_behind:
-            async with self._decoding:
+            async with self._relay.decoding:
                 reader.catch_up()
                 await asyncio.sleep(0)
 
@@ -377,7 +365,7 @@ class _ResponseStream:
         edited = b""
         steps = self._decoder.feed(piece)
         while True:
-            async with self._decoding:
+            async with self._relay.decoding:
                 plain = next(steps, None)
                 await asyncio.sleep(0)
             if plain is None:

@@ -1,10 +1,16 @@
 """Sends a turn by its plan: rewrites the body, asks for usage, and says in headers of the response what was
 done. Then records the response.
+
+A turn that upstream refuses as too large is sent again, at most twice, each time smaller. The gateway learns
+from the refusal, compacts and tries once more; then once with a digest; then the client gets the upstream's
+own error, unchanged (docs/design.md, Overflow errors).
 """
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.activity.book import ActivityBook
 from gateway.activity.economics import render_economics
@@ -12,7 +18,9 @@ from gateway.bounds.memory import Share
 from gateway.compaction.turn_recorder import TurnRecorder
 from gateway.conversations.branches import Branches, SettingsTime
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan, PlanName, fingerprint_plan
+from gateway.core.compaction.plan import Plan, fingerprint_plan
+from gateway.core.compaction.request import CompactionReason
+from gateway.core.compaction.situation import RefusedRequest
 from gateway.headers import (
     X_GATEWAY_CONVERSATION,
     X_GATEWAY_ECONOMICS,
@@ -23,6 +31,7 @@ from gateway.headers import (
 )
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
+from gateway.pipeline.plan import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Exchange, HeldResponse, ProbeMode, Relay
 from gateway.planning.learning import Learner
 from gateway.planning.rewrite import CallMaker
@@ -32,6 +41,8 @@ from gateway.wire.reading import is_window_exceeded
 
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
 _NEAR: Final = 0.5
+# Once with a summary, once with a digest.
+_MAX_RETRIES: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +51,7 @@ class Sender:
     shows_headers: bool
     # What conversations cost, for clients that ask.
     activity: ActivityBook
+    planning: PlanningStep
     calls: CallMaker
     relay: Relay
     responses: TurnRecorder
@@ -49,18 +61,45 @@ class Sender:
     learner: Learner
     reporter: Reporter
 
-    async def send(
-        self,
-        turn: Turn,
-        plan: Plan,
-        client: Reply,
-        share: Share,
-        probe: ProbeMode | None = None,
+    async def send(self, turn: Turn, plan: Plan, budget: WaitBudget, client: Reply, share: Share) -> None:
+        """Relays the response to the plan, or to a smaller one. budget: of the request, what its first plan
+        has left of it. share: of the memory; what planning needs is given back before each call, and taken
+        again before each retry. Raises RequestRefused if there is none.
+        """
+        held = await self._send(turn, plan, client, share, _choose_probe(turn, plan))
+        if held is None:
+            return
+        first, refused, body_bytes = held, plan, len(turn.received.body.data)
+        for attempt in range(_MAX_RETRIES):
+            await share.begin_work(body_bytes)
+            if not attempt:
+                plan = await self.planning.with_counted_size(turn, plan, client)
+            size, overflow = await self._measure(turn, plan), held.overflow
+            turn = await self.learner.learn_from_refusal(turn, plan, overflow, size[0], is_first=attempt == 0)
+            again = replace(turn, refused=RefusedRequest(view=plan.view, overflow=overflow))
+            smaller = await self.planning.plan_measured(again, budget, client, CompactionReason.REFUSED)
+            budget.end()
+            # Strictly, in bytes, for estimates may have changed; or equal with a shorter reply asked for.
+            is_smaller = await self._measure(turn, smaller) < size
+            self.reporter.note_refusal(turn, plan, overflow, is_retried=is_smaller)
+            if not is_smaller:
+                break
+            plan = smaller
+            held = await self._send(turn, plan, client, share, "start")
+            if held is None:
+                self.reporter.note_recovered()
+                return
+        await self.relay.send_held(first, self._make_headers(turn, refused), client)
+
+    async def _measure(self, turn: Turn, plan: Plan) -> tuple[int, int]:
+        return await self.calls.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0
+
+    async def _send(
+        self, turn: Turn, plan: Plan, client: Reply, share: Share, probe: ProbeMode
     ) -> HeldResponse | None:
         """Relays the response, unless upstream calls the request too large: then returns it unsent.
 
-        share: of the memory, from which what planning needed is given back. probe: how much of the response
-        is held back to find a refusal; None leaves it to the plan.
+        probe: how much of the response is held back to find a refusal.
         """
         await self.responses.secure(turn, plan)
         adds_usage = self.calls.adds_usage(turn)
@@ -68,33 +107,29 @@ class Sender:
         if turn.note_sent is not None:
             is_deleted = partial(self.branches.was_deleted, turn)
             turn.note_sent(fingerprint_plan(plan), turn.conversation_id, is_deleted)
-        answered, name = client.answered, plan.name
-        answered.plan, answered.received, answered.sent = name, plan.received, plan.sent
+        answered = client.answered
+        answered.plan, answered.received, answered.sent = plan.name, plan.received, plan.sent
         call = await make_call(adds_usage=adds_usage)
         copy = call.body if isinstance(call.body, bytes) and call.body is not turn.raw_body else b""
         share.end_work(turn.weight_bytes + len(copy))
         exchange = Exchange(
             call=call,
-            headers=self._make_headers(turn, plan, name),
+            headers=self._make_headers(turn, plan),
             on_end=partial(self._record, turn, answered, plan),
             make_without_usage=partial(make_call, adds_usage=False) if adds_usage else None,
             on_usage_refused=partial(self.calls.note_refused_usage, turn) if adds_usage else None,
-            probe=probe or _choose_probe(turn, plan),
+            probe=probe,
             on_event=turn.on_event,
         )
         return await self.relay.forward(exchange, client)
 
-    async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Reply) -> None:
-        """Relays a refusal as it came."""
-        await self.relay.send_held(refusal, self._make_headers(turn, plan, plan.name), client)
-
-    def _make_headers(self, turn: Turn, plan: Plan, name: PlanName) -> dict[str, str]:
-        """Say what was done with the request. Empty where the settings switch them off. name: of the plan."""
+    def _make_headers(self, turn: Turn, plan: Plan) -> dict[str, str]:
+        """Say what was done with the request. Empty where the settings switch them off."""
         if not self.shows_headers:
             return {}
         headers = {
             X_GATEWAY_CONVERSATION: turn.conversation_id,
-            X_GATEWAY_PLAN: name,
+            X_GATEWAY_PLAN: plan.name,
             X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
         }
         if plan.output is not None:

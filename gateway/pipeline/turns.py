@@ -38,9 +38,8 @@ from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.references import StoredHistory
 
 _ID_DIGITS: Final = 16
-# No policy compacts less, and fewer bytes are never a token of a text.
-_SMALL_BYTES: Final = 2_000
-_LEAST_BYTES_PER_TOKEN: Final = 2
+# Nothing is compacted of a request that has fewer bytes for each token of its window.
+_LEAST_BYTES_PER_TOKEN: Final = 0.5
 # Growth per turn is rounded up to this step: it only decides when to prepare a compaction.
 _GROWTH_STEP_TOKENS: Final = 64
 # A few thousand entries each.
@@ -79,6 +78,7 @@ class _Recognized(msgspec.Struct, frozen=True):
     # Is told about the response, if a later request may name it.
     recorder: ResponseRecorder | None
     setting: _Setting
+    limits: Limits
     # The newest deletion before the history was looked up.
     purges: int
 
@@ -86,8 +86,9 @@ class _Recognized(msgspec.Struct, frozen=True):
 class _Chosen(msgspec.Struct, frozen=True):
     """Where a request belongs in its conversation, and what it is for there. Fields as in Turn."""
 
-    conversation_id: str
-    parent_id: str | None
+    conversation_id: str = ""
+    parent_id: str | None = None
+    branch: Branch | None = None
     purpose: Purpose = "main"
     command: str | None = None
 
@@ -121,13 +122,14 @@ class TurnBuilder:
         recognized = await self._recognize(route, body.plain)
         if recognized is None:
             return None
-        received = recognized.known.received
-        purpose = _choose_purpose(received, is_agent=route.is_agent)
-        command = _find_command(received) if recognized.setting.policy.commands else None
-        head = recognized.known.head
-        chosen = self._choose_branch(head, received, purpose, command, route.session)
-        branch = self._branches.keep(recognized.received, chosen.conversation_id, recognized.purges)
-        return await self._make_turn(route, body.raw, recognized, chosen, branch)
+        known = recognized.known
+        purpose = _choose_purpose(known.received, is_agent=route.is_agent)
+        command = _find_command(known.received) if recognized.setting.policy.commands else None
+        identity, parent = self._choose_branch(
+            known, route.session, is_summary=purpose == "summary", is_command=command is not None
+        )
+        branch = self._branches.keep(recognized.received, identity, recognized.purges)
+        return self._make_turn(route, body, recognized, _Chosen(identity, parent, branch, purpose, command))
 
     async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
         """The same for a request that only asks for its size. Nothing about its conversation is changed."""
@@ -135,8 +137,8 @@ class TurnBuilder:
         if recognized is None:
             return None
         head = recognized.known.head
-        chosen = _Chosen(head.conversation, head.parent) if head is not None else _Chosen("", None)
-        return await self._make_turn(route, body.raw, recognized, chosen, None)
+        chosen = _Chosen(head.conversation, head.parent) if head is not None else _Chosen()
+        return self._make_turn(route, body, recognized, chosen)
 
     async def find_lost_thread(self, route: Route, data: bytes) -> StoredHistory | None:
         """How it is named, if a request without a turn continues a thread, its client has the whole history,
@@ -171,6 +173,11 @@ class TurnBuilder:
             # A part of the history is stored upstream.
             return None
         setting = self._choose_setting(route, received)
+        limits = await self._load_limits(route, setting.served)
+        window = limits.context or limits.input
+        # A small request may as well pass as it came if the store is away. A large one would need a new
+        # summary, which takes longer, and costs money.
+        is_large = window and len(data) > window * _LEAST_BYTES_PER_TOKEN
         subject = Subject(
             received,
             setting.scope,
@@ -178,30 +185,16 @@ class TurnBuilder:
             setting.meter,
             setting.learned_name,
             setting.policy.pruning.placeholder,
-            await self._choose_patience(route, received, setting),
+            LATEST if is_large else SOON,
         )
-        return _Recognized(received, await self._search.find(subject), recorder, setting, purges)
+        known = await self._search.find(subject)
+        return _Recognized(received, known, recorder, setting, limits, purges)
 
-    async def _choose_patience(self, route: Route, received: Received, setting: _Setting) -> float:
-        """How long the request may wait for the store. A small one may as well pass as it came; a large one
-        would need a new summary, which takes longer, and costs money.
-        """
-        size = len(received.body.data)
-        if size < _SMALL_BYTES:
-            return SOON
-        limits = await self._load_limits(route, setting.served)
-        thresholds = self._choose_thresholds(setting.policy, limits, received, 0.0, "main")
-        is_large = thresholds is not None and size > thresholds.soft * _LEAST_BYTES_PER_TOKEN
-        return LATEST if is_large else SOON
-
-    async def _make_turn(
-        self, route: Route, raw_body: bytes, recognized: _Recognized, chosen: _Chosen, branch: Branch | None
-    ) -> Turn:
+    def _make_turn(self, route: Route, body: ReceivedBody, recognized: _Recognized, chosen: _Chosen) -> Turn:
         known, setting, recorder = recognized.known, recognized.setting, recognized.recorder
-        received, head = known.received, known.head
-        policy, pivots = setting.policy, self._state.pivots
-        limits = await self._load_limits(route, setting.served)
-        head = pivots.apply_manual(received.conversation, head)
+        received, limits, policy = known.received, recognized.limits, setting.policy
+        pivots = self._state.pivots
+        head = pivots.apply_manual(received.conversation, known.head)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=route.tenant,
@@ -209,7 +202,7 @@ class TurnBuilder:
             upstream_head=route.head,
             raw_headers=route.raw_headers,
             head_bytes=route.weight_bytes,
-            raw_body=raw_body,
+            raw_body=body.raw,
             received=received,
             policy=policy,
             limits=limits,
@@ -223,7 +216,7 @@ class TurnBuilder:
             purges=recognized.purges,
             conversation_id=chosen.conversation_id,
             parent_id=chosen.parent_id,
-            branch=branch,
+            branch=chosen.branch,
             purpose=chosen.purpose,
             session=route.session,
             command=chosen.command,
@@ -295,33 +288,31 @@ class TurnBuilder:
         return thresholds
 
     def _choose_branch(
-        self,
-        head: Head | None,
-        received: Received,
-        purpose: Purpose,
-        command: str | None,
-        session: str | None,
-    ) -> _Chosen:
-        """A request without a known head begins a conversation, and so does one whose messages were those of
-        another session so far.
+        self, known: KnownHistory, session: str | None, *, is_summary: bool, is_command: bool
+    ) -> tuple[str, str | None]:
+        """The ids of the conversation and of the one that it branched off.
 
-        A request also gets an id of its own if another request continued from its head first, and if it is
-        a side call: one with other tools over the same history, or the client's own summary of it.
+        A request without a known head begins a conversation, and so does one whose messages were those of
+        another session so far. It also gets an id of its own if another request continued from its head
+        first, and if it is a side call: one with other tools over the same history, or the client's own
+        summary of it.
         """
-        tools = received.body.envelope.tools
+        head, conversation, tools = (
+            known.head,
+            known.received.conversation,
+            known.received.body.envelope.tools,
+        )
         if head is None or _is_of_another_session(head, session):
-            return _Chosen(self._begin(received.conversation, tools, session), None, purpose, command)
-        own = received.conversation.key.hex()
-        is_side_call = head.tools != tools.hex() or purpose == "summary"
+            return self._begin(conversation, tools, session), None
+        own = conversation.key.hex()
+        is_new = is_summary or head.tools != tools.hex()
         if head.key == own:
-            if is_side_call:
-                return _Chosen(_make_id(received.conversation.key, tools), None, purpose, command)
-            return _Chosen(head.conversation, head.parent, purpose, command)
+            return (_make_id(conversation.key, tools), None) if is_new else (head.conversation, head.parent)
         # A command does not continue its conversation; the next request may still do so.
-        follow = claim_continuation if command is None else find_continuation
-        if is_side_call or not _came_first(follow(head, own), received.conversation):
-            return _Chosen(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
-        return _Chosen(head.conversation, head.parent, purpose, command)
+        follow = find_continuation if is_command else claim_continuation
+        if is_new or not _came_first(follow(head, own), conversation):
+            return _make_id(conversation.key, tools), head.conversation
+        return head.conversation, head.parent
 
     def _begin(self, conversation: Conversation, tools: bytes, session: str | None) -> str:
         """The id of a conversation without a known head.

@@ -220,11 +220,12 @@ class ReplaySession:
             self._gateway.summaries,
         )
         if turn.command is not None:
-            await self._proxy.commands.run(turn, turn.command, client)
+            await self._proxy.compact(turn, turn.command, client)
             await tasks.finish()
             return
         summaries.cached = CachedPrompt(*self._measurer.find_sent(turn))
-        plan = await self._proxy.planning.plan(turn, WaitBudget(turn.policy.summary), client)
+        budget = WaitBudget(turn.policy.summary)
+        plan = await self._proxy.planning.plan(turn, budget, client)
         before, calls = events.take(), summaries.take_calls()
         run = await self._measurer.measure(turn, plan, request.usage)
         output = self._count_output(turn, request)
@@ -232,7 +233,7 @@ class ReplaySession:
         if not request.has_failed:
             client.usage = Usage(run.sent, output, run.cache_read, run.cache_written)
         with self._proxy.memory.open() as share:
-            await self._proxy.sender.send(turn, plan, client, share)
+            await self._proxy.sender.send(turn, plan, budget, client, share)
         await tasks.finish()
         after = events.take()
         self._failed += request.has_failed

@@ -5,7 +5,7 @@ may hold 100,000 messages and 64 MB, so one window of it is made at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -40,33 +40,32 @@ class ArrayWindow(NamedTuple):
     max_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReceivedMessage:
+class ReceivedMessage(NamedTuple):
     """position: in the conversation after its leading block; None for a message of that block.
 
-    raw: as received; None if it is gone.
+    raw: as received; None if it is gone. tokens: an estimate, made elsewhere.
     """
 
     position: int | None
     role: str
     fate: Fate
     raw: bytes | None
+    tokens: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SentMessage:
+class SentMessage(NamedTuple):
     """position: of the received message that it is; None for one of the leading block, and for one that
-    stands for what is folded, or that is inserted. raw: as sent.
+    stands for what is folded, or that is inserted. raw: as sent. tokens: as above.
     """
 
     position: int | None
     role: str
     kind: SentKind
     raw: bytes
+    tokens: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Arrays:
+class Arrays(NamedTuple):
     """The messages of one window. Those that stand for folded ones come where the folded ones begin.
 
     end: where the next window begins; None if this was the last one. inserted: how many messages recalls add
@@ -77,20 +76,6 @@ class Arrays:
     sent: list[SentMessage]
     end: int | None
     inserted: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArrayTokens:
-    """Of each message of both arrays, estimated."""
-
-    received: list[int]
-    sent: list[int]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedArrays:
-    arrays: Arrays
-    tokens: ArrayTokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,25 +106,20 @@ def count_messages(conversation: Conversation, view: View) -> tuple[int, int]:
 
 
 def make_arrays(source: ArraySource, window: ArrayWindow) -> Arrays:
-    arrays = _make_window(source, window)
-    added = sum(len(_split(raw)) for raw in source.recalled.values())
-    return replace(arrays, inserted=added) if added else arrays
-
-
-def _make_window(source: ArraySource, window: ArrayWindow) -> Arrays:
     received: list[ReceivedMessage] = []
     sent: list[SentMessage] = []
+    inserted = sum(len(_split(raw)) for raw in source.recalled.values())
     total = len(source.conversation.leading) + len(source.conversation.messages)
     left_bytes = window.max_bytes
     for at in range(window.start, min(window.start + window.most, total)):
         row, rows = _make_rows(source, at)
         left_bytes -= len(row.raw or b"") + sum(len(each.raw) for each in rows)
         if received and left_bytes < 0:
-            return Arrays(received=received, sent=sent, end=at)
+            break
         received.append(row)
         sent += rows
     end = window.start + len(received)
-    return Arrays(received=received, sent=sent, end=end if received and end < total else None)
+    return Arrays(received, sent, end if received and end < total else None, inserted)
 
 
 def _make_rows(source: ArraySource, at: int) -> tuple[ReceivedMessage, list[SentMessage]]:
@@ -148,25 +128,24 @@ def _make_rows(source: ArraySource, at: int) -> tuple[ReceivedMessage, list[Sent
     skip = len(conversation.leading)
     if at < skip:
         role, raw = conversation.leading[at].role, source.body.raw(at)
-        row = ReceivedMessage(position=None, role=role, fate="sent", raw=raw)
-        return row, [SentMessage(position=None, role=role, kind="message", raw=raw)]
+        return ReceivedMessage(None, role, "sent", raw), [SentMessage(None, role, "message", raw)]
     position, pivot = at - skip, source.view.pivot
     inserted = list(_list_inserted(source, pivot)) if pivot and position == pivot.opening_end else []
     role = conversation.messages[position].role
     if conversation.is_gone(position):
-        return ReceivedMessage(position=position, role=role, fate="gone", raw=None), inserted
+        return ReceivedMessage(position, role, "gone", None), inserted
     raw = source.body.raw(skip + conversation.index(position))
     fate, sent = _find_fate(source, position, raw)
-    row = ReceivedMessage(position=position, role=role, fate=fate, raw=raw)
+    row = ReceivedMessage(position, role, fate, raw)
     if sent is None:
         return row, inserted
     kind: SentKind = "cleared" if fate == "cleared" else "shortened" if fate == "shortened" else "message"
-    message = SentMessage(position=position, role=role, kind=kind, raw=sent)
+    message = SentMessage(position, role, kind, sent)
     return row, [*inserted, *map(_make_recalled, _split(source.recalled.get(position, b""))), message]
 
 
 def _make_recalled(raw: bytes) -> SentMessage:
-    return SentMessage(position=None, role=_role_decoder.decode(raw).role, kind="recalled", raw=raw)
+    return SentMessage(None, _role_decoder.decode(raw).role, "recalled", raw)
 
 
 def _split(values: bytes) -> list[bytes]:
@@ -194,4 +173,4 @@ def _list_inserted(source: ArraySource, pivot: Pivot) -> Iterator[SentMessage]:
     names: list[SentKind] = ["question", "summary", "resume"]
     names = names if pivot.question is not None else names[1:]
     for raw, kind, (role, _) in zip(raws, names, list_turns(pivot, next_role), strict=False):
-        yield SentMessage(position=None, role=role, kind=kind, raw=bytes(raw))
+        yield SentMessage(None, role, kind, bytes(raw))

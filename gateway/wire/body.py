@@ -83,18 +83,6 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The outermost object of a body."""
-
-    # Raw values by key, without the array of messages.
-    values: dict[str, bytes]
-    # Where each value is, the array included.
-    places: dict[str, Slice]
-    # Where each item of the array is.
-    items: list[Slice]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
     """The fields of a request beside its messages.
@@ -163,18 +151,23 @@ class RequestBody(msgspec.Struct, frozen=True):
         return self.data[place.start : place.end]
 
 
-class EnvelopeFields:
-    """The fields of one body, for a wire format to make the envelope. Raises Unreadable for invalid JSON."""
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The outermost object of a body. What parses raises Unreadable for invalid JSON."""
 
-    def __init__(self, values: dict[str, bytes], places: dict[str, Slice], array: Slice, size: int) -> None:
-        self._values = values
-        self._places = places
-        self._behind = array.end
-        self._size = size
+    # Raw values by key, without the array of messages.
+    values: dict[str, bytes]
+    # Where each value is, the array included.
+    places: dict[str, Slice]
+    # Where the array is, and each item of it.
+    array: Slice
+    items: list[Slice]
+    # Of the body.
+    size_bytes: int
 
     def parse(self, key: str) -> object:
         """The value, None if it is missing."""
-        raw = self._values.get(key)
+        raw = self.values.get(key)
         if raw is None:
             return None
         try:
@@ -196,15 +189,15 @@ class EnvelopeFields:
 
     def fingerprint(self, key: str) -> bytes:
         """SHA-256 of the raw value, empty if it is missing or null."""
-        raw = self._values.get(key, b"")
+        raw = self.values.get(key, b"")
         return hashlib.sha256(raw).digest() if raw and raw != b"null" else b""
 
     def find_slice(self, key: str) -> Slice | None:
         """Where the value is, counted as in Envelope."""
-        found = self._places.get(key)
-        if found is None or found.start < self._behind:
+        found = self.places.get(key)
+        if found is None or found.start < self.array.end:
             return found
-        return Slice(found.start - self._size, found.end - self._size)
+        return Slice(found.start - self.size_bytes, found.end - self.size_bytes)
 
     def make_common_envelope(self, *output_keys: str) -> Envelope:
         """The fields that all formats share. output_keys: the first one with a number limits the reply."""
@@ -226,17 +219,15 @@ class EnvelopeFields:
 def split_request(
     data: bytes,
     array_key: str,
-    make_envelope: Callable[[EnvelopeFields], Envelope],
+    make_envelope: Callable[[Fields], Envelope],
     joins: Joins = never_joins,
     split_body: Callable[[bytes, str, BodyBounds], Fields] | None = None,
     bounds: BodyBounds = UNBOUNDED,
 ) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    split = (split_body or split_fields)(data, array_key, bounds)
-    array = split.places[array_key]
-    fields = EnvelopeFields(split.values, split.places, array, len(data))
-    places = _join(data, split.items, joins)
-    return RequestBody(data, make_envelope(fields), places, array.end - 1, joins)
+    fields = (split_body or split_fields)(data, array_key, bounds)
+    places = _join(data, fields.items, joins)
+    return RequestBody(data, make_envelope(fields), places, fields.array.end - 1, joins)
 
 
 def find_added(before: RequestBody, keep: int, data: bytes) -> Slice | None:
@@ -287,17 +278,12 @@ def message_key(raw: bytes, salt: bytes) -> bytes:
 
 def split_fields(data: bytes, array_key: str, bounds: BodyBounds = UNBOUNDED) -> Fields:
     """Raises Unreadable for anything but one object without repeated keys whose `array_key` is an array."""
-    data, decoded = _decode_fields(data, array_key, bounds)
-    return _split_array(data, decoded, array_key, bounds)
+    return _split_fields(data, array_key, bounds, may_be_text=False)
 
 
 def split_fields_or_text(data: bytes, key: str, bounds: BodyBounds = UNBOUNDED) -> Fields:
     """As `split_fields`, but the value may also be a string, which is then the only item."""
-    data, decoded = _decode_fields(data, key, bounds)
-    if bytes(memoryview(decoded[key])[:1]) != b'"':
-        return _split_array(data, decoded, key, bounds)
-    places = _find_places(data, decoded)
-    return _make_fields(decoded, places, [places[key]], key)
+    return _split_fields(data, key, bounds, may_be_text=True)
 
 
 def split_items(
@@ -409,13 +395,13 @@ def _check_messages(count: int, bounds: BodyBounds) -> None:
         raise BeyondBounds(f"more than {bounds.messages} messages")
 
 
-def _decode_fields(data: bytes, key: str, bounds: BodyBounds) -> tuple[bytes, dict[str, msgspec.Raw]]:
-    """The data in a form that can be decoded, and its raw values."""
+def _split_fields(data: bytes, key: str, bounds: BodyBounds, *, may_be_text: bool) -> Fields:
     check_values(data, bounds)
     try:
         try:
             decoded = _fields_decoder.decode(data)
         except JSON_ERRORS:
+            # In a form that can be decoded.
             data = mend_surrogates(data)
             decoded = _fields_decoder.decode(data)
     except JSON_ERRORS as error:
@@ -424,23 +410,19 @@ def _decode_fields(data: bytes, key: str, bounds: BodyBounds) -> tuple[bytes, di
         raise Unreadable(f"no {key}")
     if len(decoded) > bounds.fields:
         raise BeyondBounds(f"more than {bounds.fields} fields")
-    return data, decoded
-
-
-def _split_array(data: bytes, decoded: dict[str, msgspec.Raw], key: str, bounds: BodyBounds) -> Fields:
-    try:
-        raws = _items_decoder.decode(decoded[key])
-    except JSON_ERRORS as error:
-        raise Unreadable("no array of messages") from error
-    _check_messages(len(raws), bounds)
     places = _find_places(data, decoded)
-    return _make_fields(decoded, places, _place_items(data, places[key].start + 1, raws), key)
-
-
-def _make_fields(
-    decoded: dict[str, msgspec.Raw], places: dict[str, Slice], items: list[Slice], array_key: str
-) -> Fields:
-    return Fields({key: bytes(raw) for key, raw in decoded.items() if key != array_key}, places, items)
+    array = places[key]
+    if may_be_text and data.startswith(b'"', array.start):
+        items = [array]
+    else:
+        try:
+            raws = _items_decoder.decode(decoded[key])
+        except JSON_ERRORS as error:
+            raise Unreadable("no array of messages") from error
+        _check_messages(len(raws), bounds)
+        items = _place_items(data, array.start + 1, raws)
+    values = {name: bytes(raw) for name, raw in decoded.items() if name != key}
+    return Fields(values, places, array, items, len(data))
 
 
 def _place_items(data: bytes, at: int, raws: list[msgspec.Raw]) -> list[Slice]:

@@ -12,7 +12,7 @@ import msgspec
 from gateway.core.errors import Unreadable
 from gateway.core.history.message import Role
 from gateway.core.history.pivot import Mark
-from gateway.wire.body import Envelope, EnvelopeFields, JsonFields, parse_object_with_role, parse_raw_fields
+from gateway.wire.body import Envelope, Fields, JsonFields, parse_object_with_role, parse_raw_fields
 from gateway.wire.canonical import (
     EMPTY,
     CanonicalForm,
@@ -81,7 +81,7 @@ class Chat(Format):
     path = "/v1/chat/completions"
     keepalive = b": keep-alive\n\n"
 
-    def read_envelope(self, fields: EnvelopeFields) -> Envelope:
+    def read_envelope(self, fields: Fields) -> Envelope:
         options = fields.parse("stream_options")
         return replace(
             fields.make_common_envelope(*_LIMITS),

@@ -21,7 +21,6 @@ from gateway.wire.body import (
     UNBOUNDED,
     BodyBounds,
     Envelope,
-    EnvelopeFields,
     Fields,
     RequestBody,
     parse_value,
@@ -139,7 +138,7 @@ class Format(ABC):
             return None
 
     @abstractmethod
-    def read_envelope(self, fields: EnvelopeFields) -> Envelope:
+    def read_envelope(self, fields: Fields) -> Envelope:
         """Raises Unreadable."""
 
     @abstractmethod

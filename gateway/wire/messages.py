@@ -14,7 +14,7 @@ from gateway.core.counts import is_count
 from gateway.core.errors import RequestRefused
 from gateway.core.history.message import BEGINNING_CHARS, Role
 from gateway.core.history.pivot import Mark
-from gateway.wire.body import Envelope, EnvelopeFields, JsonFields, parse_object_with_role, parse_raw_fields
+from gateway.wire.body import Envelope, Fields, JsonFields, parse_object_with_role, parse_raw_fields
 from gateway.wire.canonical import (
     CanonicalForm,
     canonical_json,
@@ -96,7 +96,7 @@ class Messages(Format):
     headers = (("anthropic-version", "2023-06-01"),)
     stored_history = THREADS
 
-    def read_envelope(self, fields: EnvelopeFields) -> Envelope:
+    def read_envelope(self, fields: Fields) -> Envelope:
         texts, others = flatten_content(fields.parse("system"))
         thread = fields.parse("thread")
         return replace(

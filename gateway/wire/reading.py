@@ -75,6 +75,7 @@ class ResponseFields(msgspec.Struct, gc=False):
     """Of the Responses API, whole or in an event."""
 
     id: Raw = _ABSENT
+    model: Raw = _ABSENT
     usage: Raw = _ABSENT
     error: Raw = _ABSENT
     status: str | None = None

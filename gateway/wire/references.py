@@ -256,7 +256,7 @@ class _Responses(StoredHistory):
             elif key.lower() == self._CONVERSATION:
                 value = _decode(raw)
                 yield "conversations", value.get("id") if isinstance(value, dict) else value
-        place = fields.places["input"]
+        place = fields.array
         array = body[place.start : place.end]
         for item in _decode_items(mend_surrogates(array)) if not array.startswith(b'"') else ():
             if self._is_reference(item):
@@ -315,7 +315,7 @@ class _Responses(StoredHistory):
         if (before is None and previous is not None) or len(added) < len(own):
             return None
         if before is not None:
-            array = fields.places["input"]
+            array = fields.array
             edits = [
                 Edit(array.start, array.end, _render_items([*before.items, *added])),
                 self._remove_previous(data, fields.places[self._PREVIOUS]),

@@ -18,7 +18,7 @@ from gateway.wire.body import (
     UNBOUNDED,
     BodyBounds,
     Envelope,
-    EnvelopeFields,
+    Fields,
     RequestBody,
     parse_raw_fields,
     parse_value,
@@ -121,7 +121,7 @@ class Responses(Format):
     def parse_body(self, data: bytes, bounds: BodyBounds = UNBOUNDED) -> RequestBody:
         return split_request(data, self.array, self.read_envelope, joins, split_fields_or_text, bounds)
 
-    def read_envelope(self, fields: EnvelopeFields) -> Envelope:
+    def read_envelope(self, fields: Fields) -> Envelope:
         return replace(
             fields.make_common_envelope(*_LIMITS),
             system=fields.fingerprint("instructions"),

@@ -220,7 +220,7 @@ class _Threads(StoredHistory):
         added = [data[place.start : place.end] for place in fields.items]
         first = split_fields(before.first, "messages").values
         inherited = [b'"%s":%s,' % (key.encode(), first[key]) for key in self._CREATE_ONLY if key in first]
-        start, array, thread = data.index(b"{") + 1, fields.places["messages"], fields.places["thread"]
+        start, array, thread = data.index(b"{") + 1, fields.array, fields.places["thread"]
         edits = [
             Edit(start, start, b"".join(inherited)),
             Edit(array.start, array.end, b"[%s]" % b",".join([*before.items, *added])),

@@ -174,7 +174,7 @@ async def test_a_place_for_a_summary_is_free_again_after_an_error_and_a_cancelle
         async with slots.place("a", is_awaited=True):
             raise ValueError("work")
     async with slots.place("a", is_awaited=True):
-        waiting = asyncio.create_task(slots.enter(slots.place("b", is_awaited=True)))
+        waiting = asyncio.create_task(slots.place("b", is_awaited=True).__aenter__())
         await asyncio.sleep(0)
         assert (slots.taken, slots.waiting) == (1, 1)
         waiting.cancel()
