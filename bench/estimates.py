@@ -11,8 +11,7 @@ from statistics import median, quantiles
 from bench.table import print_table, render_target
 from gateway.bounds.lanes import Lanes
 from gateway.core.policy import Estimator
-from gateway.planning.message_sizes import Sizer
-from gateway.planning.tokenizer import TextCounter, Tokenizer, count_by_length
+from gateway.planning.message_sizes import Sizer, TextCounter, Tokenizer, count_by_length
 from tests.toy.increments import (
     Increment,
     calibrated_errors,

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.table import print_table
-from gateway.core.digest.digest import make_digest
+from gateway.core.digest.digest import FoldedHistory, make_digest, make_lists
 from gateway.core.digest.facts import find_facts, is_secret
-from gateway.core.digest.work import FoldedHistory, make_lists
 from gateway.core.history.lists import NOTHING_TOLD, Told
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry

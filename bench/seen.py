@@ -11,8 +11,8 @@ from typing import Final
 
 from bench.facts import extract, load_session, with_list
 from bench.recall import Compacted, compact
-from gateway.core.history.framing import make_framing
 from gateway.core.history.lists import render_lists
+from gateway.core.history.pivot import make_framing
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 from gateway.settings import load_settings
 

@@ -42,7 +42,7 @@ async def restore_summary(sources: Sources, request: web.Request) -> SummaryRow:
     known = sources.find_shown(request)
     body, key = await read_body(request, RestoreBody), _read_key(request)
     turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
-    return await _answer(sources, request, known, editor.restore(turn, key, body.version, body.based_on))
+    return await _answer(sources, request, known, editor.edit(turn, key, body.version, body.based_on))
 
 
 async def _answer(

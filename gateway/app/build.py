@@ -10,8 +10,7 @@ from gateway.compaction.client import SummaryClient
 from gateway.compaction.edit import SummaryEditor
 from gateway.compaction.flow import Compactions
 from gateway.compaction.manual import ManualCompaction
-from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summarizer import PivotMaker, Summarizer
 from gateway.compaction.turn_recorder import TurnRecorder
 from gateway.hooks import Hooks, Webhook
 from gateway.http.target import Upstreams

@@ -24,9 +24,8 @@ from gateway.mcp.endpoint import McpLibrary
 from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.originals.search import make_search
 from gateway.pipeline.name_guard import NameGuard
-from gateway.planning.message_sizes import Sizer
+from gateway.planning.message_sizes import Sizer, Tokenizer, make_counters
 from gateway.planning.rewrite import Rewriter
-from gateway.planning.tokenizer import Tokenizer, make_counters
 from gateway.purge import Purge
 from gateway.reporting.activity_feed import PERIOD_SECONDS, ActivityFeed, take_rows
 from gateway.reporting.compaction_log import CompactionLogWriter

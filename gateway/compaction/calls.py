@@ -28,6 +28,7 @@ from gateway.core.compaction.cut import Cut, limit_summary
 from gateway.core.compaction.plan import make_active_plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import choose_summary_model, wants_riding
+from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.transcript import (
     UNKNOWN_ENTRY,
@@ -38,18 +39,19 @@ from gateway.core.history.transcript import (
 )
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.policy import Policy
-from gateway.core.refusal.overflow import Overflow
+from gateway.core.refusal import Overflow
 from gateway.core.sizing.estimate import is_plausible_ratio
 from gateway.core.sizing.usage import Usage
 from gateway.headers import make_upstream_headers
 from gateway.http.target import Upstreams, make_url
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.planning.learning import name_served
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.rewrite import CallMaker
 from gateway.settings import UpstreamSettings
 from gateway.state import State
-from gateway.wire.format import Format, RidingRequest, SummaryRequest
+from gateway.wire.format import RidingRequest, SummaryRequest
 from gateway.wire.registry import FORMATS
 
 _models_log = logging.getLogger("gateway.summary_models")
@@ -116,7 +118,7 @@ class QuotedCalls:
         calls: how many may be made for the whole cut; 0 if one must hold all of it. max_tokens: of a prompt.
         Messages behind a digest are summarized from the originals if one call holds them.
         """
-        originals = rebase_on_originals(cut, situation.conversation, situation.pivots, situation.calibrated)
+        originals = rebase_on_originals(situation, cut)
         if originals is not None:
             fitted = await self._fit(turn, situation, originals, 0, max_tokens)
             if fitted is not None:
@@ -137,7 +139,12 @@ class QuotedCalls:
         entries = await self._lanes.run_steps(turn.owner, size_bytes, read_entries(turn, cut))
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = ReplacedHistory(situation.conversation, cut, entries, sizes)
-        kept = await self._render_kept(turn, cut, int(_KEPT_SHARE * most * _KEPT_CHARS_PER_TOKEN))
+        # How the messages begin that stay behind the summary.
+        kept_chars = min(turn.policy.summary.kept_chars, int(_KEPT_SHARE * most * _KEPT_CHARS_PER_TOKEN))
+        staying = await self._lanes.run_steps(
+            turn.owner, size_bytes, _read_kept(turn, cut.covers, kept_chars)
+        )
+        kept = render_kept(staying, kept_chars // _KEPT_TEXTS, kept_chars)
         frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
         kept_tokens = await self._sizer.count(turn.owner, kept, turn.policy.estimator) if kept else 0
         attempts = await self._lanes.run(
@@ -164,13 +171,6 @@ class QuotedCalls:
                 call = make_call(turn, upstream, model.model, parts, cap=part.longest_tokens, room=room)
                 return FittedCall(call, part, quoted, prompt, raw, model)
         return None
-
-    async def _render_kept(self, turn: Turn, cut: Cut, most_chars: int) -> str:
-        """How the messages begin that stay behind the summary."""
-        most_chars = min(turn.policy.summary.kept_chars, most_chars)
-        steps = _read_kept(turn, cut.covers, most_chars)
-        kept = await self._lanes.run_steps(turn.owner, len(turn.received.body.data), steps)
-        return render_kept(kept, most_chars // _KEPT_TEXTS, most_chars)
 
     def learn(self, fitted: FittedCall, prompt_tokens: int | None) -> None:
         """Learns from upstream's count of a prompt. One that rides says nothing about quoted histories."""
@@ -262,7 +262,7 @@ class RidingCalls:
             return None
         # The model of the conversation writes it.
         cut = limit_summary(cut, turn.limits.output)
-        message = make_riding_message(turn.policy, cut, count_kept(situation, cut))
+        message = _make_riding_message(turn.policy, cut, situation.conversation)
         raw_tokens = await self._sizer.count(turn.owner, message, turn.policy.estimator)
         room = _find_room(turn, situation, answered, raw_tokens)
         if room is None or room.reply < cut.longest_tokens or not _is_cheaper(turn, answered, room, cut):
@@ -275,7 +275,7 @@ class RidingCalls:
             return None
         entries = await self._lanes.run_steps(turn.owner, len(sent), read_entries(turn, cut))
         call = make_call(turn, turn.upstream, turn.model, (message,), cap=cut.longest_tokens, room=room.reply)
-        model = _name_model(turn)
+        model = name_served(turn)
         return FittedCall(replace(call, riding=body), cut, entries, room.prompt, raw_tokens, model)
 
     def _may_ride(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
@@ -287,7 +287,7 @@ class RidingCalls:
             and turn.command is None
             and _is_sent_whole(turn)
             and _builds_on_what_is_sent(situation, cut)
-            and not self._is_avoided(turn)
+            and self._clock() >= (self._avoided.get(name_served(turn)) or 0.0)
         )
 
     def _find_answered(self, turn: Turn) -> Head | None:
@@ -300,9 +300,6 @@ class RidingCalls:
         # Clocks of replicas differ by seconds. One that was set back by more says nothing.
         age_seconds = abs(self._clock() - head.ledger.answered_seconds)
         return head if age_seconds <= _WARM_SECONDS else None
-
-    def _is_avoided(self, turn: Turn) -> bool:
-        return self._clock() < (self._avoided.get(_name_model(turn)) or 0.0)
 
     def note_rejected(self, turn: Turn, reason: str) -> None:
         """The reply to a riding call was no summary."""
@@ -334,7 +331,7 @@ class RidingCalls:
         """Quotes the history to this model for so long."""
         log.info("no summary of this model rides for %.0f minutes: %s", seconds / 60, reason)
         weight = _MODEL_WEIGHT_BYTES + weigh_texts(turn.model)
-        self._avoided.put(_name_model(turn), self._clock() + seconds, weight)
+        self._avoided.put(name_served(turn), self._clock() + seconds, weight)
 
 
 # What a call says, and where it goes
@@ -344,15 +341,21 @@ def make_call(
     turn: Turn, upstream: UpstreamSettings, model: str, parts: tuple[str, ...], *, cap: int, room: int
 ) -> SummaryCall:
     """For the conversation's own upstream, or for the one that the policy names."""
-    is_own = upstream.name == turn.upstream.name
-    wire_format = _choose_format(turn, upstream)
+    is_own, own = upstream.name == turn.upstream.name, turn.received.format
+    # The conversation's own format if the upstream supports it.
+    supported = [wire_format for wire_format in FORMATS.values() if wire_format.name in upstream.formats]
+    wire_format = own if is_own or own in supported or not supported else supported[0]
     envelope = turn.received.body.envelope
-    output_key = envelope.requested_key if wire_format is turn.received.format else ""
+    output_key = envelope.requested_key if wire_format is own else ""
+    # Another upstream gets no header of the client, only what its API requires of every request.
+    headers = make_upstream_headers(turn.raw_headers if is_own else (), upstream, wire_format.path)
+    for name, value in wire_format.headers:
+        headers.setdefault(name, value)
     return SummaryCall(
         upstream=upstream,
         format=wire_format,
         url=str(turn.url if is_own else make_url(upstream, wire_format.path)),
-        headers=_choose_headers(turn, upstream, wire_format),
+        headers=tuple(headers.items()),
         request=SummaryRequest(
             model=model,
             system=turn.policy.prompts.system,
@@ -435,39 +438,16 @@ def _list_attempts(
     return [*attempts, *find_chunk_attempts(history, room_tokens, calls)] if calls else attempts
 
 
-def _choose_format(turn: Turn, upstream: UpstreamSettings) -> Format:
-    """The conversation's own format if the upstream supports it."""
-    own = turn.received.format
-    supported = [wire_format for wire_format in FORMATS.values() if wire_format.name in upstream.formats]
-    is_own = upstream.name == turn.upstream.name
-    return own if is_own or own in supported or not supported else supported[0]
-
-
-def _choose_headers(
-    turn: Turn, upstream: UpstreamSettings, wire_format: Format
-) -> tuple[tuple[str, str], ...]:
-    """Another upstream gets no header of the client, only what its API requires of every request."""
-    is_own = upstream.name == turn.upstream.name
-    headers = make_upstream_headers(turn.raw_headers if is_own else (), upstream, wire_format.path)
-    for name, value in wire_format.headers:
-        headers.setdefault(name, value)
-    return tuple(headers.items())
-
-
 # Whether a call may ride
 
 
-def make_riding_message(policy: Policy, cut: Cut, kept: int) -> str:
-    """The last message of a riding call. kept: how many messages before it stay."""
+def _make_riding_message(policy: Policy, cut: Cut, conversation: Conversation) -> str:
+    """The last message of a riding call."""
+    # Messages behind the cut. What the model has recalled among them is not counted.
+    kept = conversation.index(len(conversation.messages)) - conversation.index(cut.covers)
     ride, summary = policy.prompts.ride.replace(_KEPT, str(kept)), policy.summary
     parts = (ride, "\n".join(summary.extra_context), make_instruction(policy, cut))
     return "\n\n".join(part for part in parts if part.strip())
-
-
-def count_kept(situation: Situation, cut: Cut) -> int:
-    """Messages behind the cut. What the model has recalled among them is not counted."""
-    conversation = situation.conversation
-    return conversation.index(len(conversation.messages)) - conversation.index(cut.covers)
 
 
 def _is_sent_whole(turn: Turn) -> bool:
@@ -507,7 +487,3 @@ def _is_cheaper(turn: Turn, answered: Head, room: _Room, cut: Cut) -> bool:
     """
     cached = min(answered.prompt_tokens or room.sent, room.sent)
     return turn.rates.read * cached + room.sent - cached <= cut.replaced_tokens
-
-
-def _name_model(turn: Turn) -> ServedModel:
-    return ServedModel(turn.owner, turn.upstream.name, turn.model, turn.has_long_window)

@@ -17,7 +17,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.summary import Candidate
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.history.transcript import TranscriptEntry
-from gateway.core.refusal.overflow import Overflow, parse_overflow
+from gateway.core.refusal import Overflow, parse_overflow
 from gateway.core.sizing.usage import Usage
 from gateway.headers import make_internal_headers
 from gateway.http.client import Client, OwnCall
@@ -129,30 +129,24 @@ class SummaryClient:
         expense = await spend(tenant, fitted.prompt_tokens)
         if expense is None:
             return None
-        try:
-            reply = await self._ask(fitted)
-        except (CallRefused, ModelUnknown):
-            # No model has read the prompt. After any other failure it may have.
-            self._budget.settle(expense, 0)
-            raise
-        if reply.usage is not None:
-            self._budget.settle(expense, reply.usage.total)
-        return reply
-
-    async def _ask(self, fitted: FittedCall) -> SummaryReply:
         begun_seconds, result, usage = time.monotonic(), "cancelled", None
         try:
             reply = await self._ask_traced(fitted)
             result, usage = "done", reply.usage
-            return reply
-        except (UpstreamFailed, ModelUnknown):
+        except UpstreamFailed as error:
             result = "failed"
+            if isinstance(error, CallRefused | ModelUnknown):
+                # No model has read the prompt. After any other failure it may have.
+                self._budget.settle(expense, 0)
             raise
         finally:
             seconds = time.monotonic() - begun_seconds
             self._metrics.note_summary_call(
                 result, usage, seconds, "riding" if fitted.is_riding else "quoted"
             )
+        if usage is not None:
+            self._budget.settle(expense, usage.total)
+        return reply
 
     async def _ask_traced(self, fitted: FittedCall) -> SummaryReply:
         if self._tracer is None:
@@ -171,19 +165,20 @@ class SummaryClient:
             return reply
 
     async def _send(self, call: SummaryCall) -> SummaryReply:
-        body = call.riding
-        if body is None:
-            body = call.format.render_summary_request(call.request)
         try:
-            return await self._exchange(call, body)
+            return await self._exchange(call)
         except TimeoutError as error:
             raise CallTimedOut(describe_failure(error, call.url)) from error
         except CALL_ERRORS as error:
             raise UpstreamFailed(describe_failure(error, call.url)) from error
 
-    async def _exchange(self, call: SummaryCall, body: bytes) -> SummaryReply:
+    async def _exchange(self, call: SummaryCall) -> SummaryReply:
+        body, accept = call.riding, "text/event-stream, application/json"
+        if body is None:
+            # Whether a body that rides asks for a stream, its client has chosen.
+            body, accept = call.format.render_summary_request(call.request), "text/event-stream"
         headers = make_internal_headers(call.headers)
-        headers += [("Content-Type", "application/json"), ("Accept", _choose_accept(call))]
+        headers += [("Content-Type", "application/json"), ("Accept", accept)]
         sent = OwnCall(call.upstream, "POST", call.url, headers, body)
         async with self._client.stream(sent, call.timeout_seconds) as response:
             if response.status != 200:
@@ -205,11 +200,6 @@ class SummaryClient:
             has_error=read.has_error or not read.is_complete,
         )
         return SummaryReply(candidate, read.usage)
-
-
-def _choose_accept(call: SummaryCall) -> str:
-    """Whether a body that rides asks for a stream, its client has chosen."""
-    return "text/event-stream" if call.riding is None else "text/event-stream, application/json"
 
 
 def _describe(response: aiohttp.ClientResponse) -> tuple[str, str]:

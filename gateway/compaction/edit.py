@@ -8,7 +8,7 @@ the next request starts another one. See `state.summary_edits`.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.situation import Situation
@@ -42,18 +42,6 @@ _REPLACED: Final = EditRefused(
 _BUSY: Final = EditRefused("busy", "This summary is being replaced, or changed by somebody else: try again.")
 
 
-class _Measured(NamedTuple):
-    """Raw tokens of the text in use and of the new one, and true tokens for each of them."""
-
-    before: int
-    after: int
-    ratio: float
-
-    @property
-    def added(self) -> int:
-        return self.after - self.before
-
-
 class SummaryEditor:
     """clock: seconds since 1970."""
 
@@ -71,35 +59,21 @@ class SummaryEditor:
         self._reporter = reporter
         self._clock = clock
 
-    async def edit(self, turn: Turn, key: str, text: str, based_on: int | None = None) -> Pivot | EditRefused:
+    async def edit(
+        self, turn: Turn, key: str, wanted: str | int, based_on: int | None = None
+    ) -> Pivot | EditRefused:
         """The pivot with the new text, durable by now. turn: the newest of the conversation.
 
-        based_on: the version that the person saw; None: whichever it is. Raises StoreError.
+        wanted: the text; or the version of the original one, which has passed its checks. based_on: the
+        version that the person saw; None: whichever it is. Raises StoreError.
         """
-        return await self._change(turn, key, text, based_on)
-
-    async def restore(
-        self, turn: Turn, key: str, version: int, based_on: int | None = None
-    ) -> Pivot | EditRefused:
-        """The original text, which has passed its checks, as a new version. Raises StoreError."""
-        return await self._change(turn, key, version, based_on)
-
-    async def _change(
-        self, turn: Turn, key: str, wanted: str | int, based_on: int | None
-    ) -> Pivot | EditRefused:
-        """wanted: the new text, or the version that has it. Holds the lease on the pivot."""
         situation = await self._planner.gather(turn, may_compact=False)
         try:
             async with self._state.edits.hold(turn.owner, key) as lease:
                 pivot = await self._find_in_use(turn, key, based_on)
                 if isinstance(pivot, EditRefused):
                     return pivot
-                text = wanted if isinstance(wanted, str) else _find_version(pivot, wanted)
-                if isinstance(text, EditRefused):
-                    return text
-                measured = await self._measure(turn, situation, pivot, text)
-                flaw = _find_flaw(situation, pivot, text, measured) if text is wanted else None
-                return flaw or await self._save(turn, lease, pivot, text, measured)
+                return await self._write(turn, situation, lease, pivot, wanted)
         except BeingReplaced:
             return _BUSY
 
@@ -117,33 +91,27 @@ class SummaryEditor:
             return EditRefused("outdated", reason)
         return pivot
 
-    async def _measure(self, turn: Turn, situation: Situation, pivot: Pivot, text: str) -> _Measured:
-        estimator = turn.policy.estimator
+    async def _write(
+        self, turn: Turn, situation: Situation, lease: Lease, pivot: Pivot, wanted: str | int
+    ) -> Pivot | EditRefused:
+        text, original = wanted, pivot.original
+        if isinstance(text, int):
+            if original is None or original.version != text:
+                return EditRefused("unknown version", f"The text of version {text} is not kept.")
+            text = original.text
+        estimator, ratio = turn.policy.estimator, situation.calibrated.ratio
         before = await self._sizer.count(turn.owner, pivot.told.text, estimator)
         after = await self._sizer.count(turn.owner, text, estimator)
-        return _Measured(before, after, situation.calibrated.ratio)
-
-    async def _save(self, turn: Turn, lease: Lease, pivot: Pivot, text: str, measured: _Measured) -> Pivot:
-        edited = edit_pivot(pivot, text, measured.added, int(measured.added * measured.ratio), self._clock())
+        thresholds = situation.thresholds
+        bounds = SummaryBounds(
+            replaced_tokens=pivot.saved_tokens + int(before * ratio),
+            cap_tokens=thresholds.longest_summary if thresholds is not None else 0,
+        )
+        flaw = find_edit_flaw(text, int(after * ratio), bounds) if text is wanted else None
+        if flaw is not None:
+            return EditRefused("flawed", flaw)
+        edited = edit_pivot(pivot, text, after - before, int((after - before) * ratio), self._clock())
         if not await self._state.pivots.save_edited(lease, edited):
-            raise BeingReplaced("another process is changing this summary")
+            return _BUSY
         self._reporter.note_edit(turn, pivot, edited)
         return edited
-
-
-def _find_version(pivot: Pivot, version: int) -> str | EditRefused:
-    earlier = pivot.original
-    if earlier is None or earlier.version != version:
-        return EditRefused("unknown version", f"The text of version {version} is not kept.")
-    return earlier.text
-
-
-def _find_flaw(situation: Situation, pivot: Pivot, text: str, measured: _Measured) -> EditRefused | None:
-    """Why the text may not be used."""
-    thresholds = situation.thresholds
-    bounds = SummaryBounds(
-        replaced_tokens=pivot.saved_tokens + int(measured.before * measured.ratio),
-        cap_tokens=thresholds.longest_summary if thresholds is not None else 0,
-    )
-    flaw = find_edit_flaw(text, int(measured.after * measured.ratio), bounds)
-    return EditRefused("flawed", flaw.reason) if flaw is not None else None

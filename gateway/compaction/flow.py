@@ -78,7 +78,7 @@ class Job(NamedTuple):
         return self.request.trigger == "manual"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RunningTask:
     """Work under way. key: of the chain up to its cut, or of the request that asked by hand."""
 
@@ -245,7 +245,7 @@ class Compactions:
             return running.task
         place = self.running.slots.place(turn.owner, is_awaited=is_awaited)
         task = self.running.spawn(self._run(job, place))
-        self._add("summary", job, task, place)
+        self.running.add(_describe("summary", job, task, place))
         return task
 
     def start_digest(self, job: Job) -> "asyncio.Task[bool]":
@@ -254,26 +254,8 @@ class Compactions:
         if running is not None:
             return running.task
         task = self.running.spawn(self.digest(job), self.running.hold(job.turn))
-        self._add("digest", job, task)
+        self.running.add(_describe("digest", job, task))
         return task
-
-    def _add(
-        self,
-        kind: Literal["summary", "digest"],
-        job: Job,
-        task: "asyncio.Task[Any]",
-        place: Place | None = None,
-    ) -> None:
-        running = RunningTask(
-            kind=kind,
-            owner=job.turn.owner,
-            conversation_id=job.turn.conversation_id,
-            key=job.key,
-            task=task,
-            covers=job.cut.covers,
-            place=place,
-        )
-        self.running.add(running)
 
     def resume(self, turn: Turn, reason: str) -> None:
         """Decides again about an automatic compaction that a stop of the gateway interrupted."""
@@ -503,11 +485,10 @@ class Compactions:
         pre_tokens = situation.count_with(cut.base)
         post_tokens = situation.count_after(cut.base, digest)
         stored = await self._store(job, digest)
-        result = CompactionResult(stored, 0, pre_tokens=pre_tokens, post_tokens=post_tokens)
-        if result.pivot is not None and result.pivot is not digest:
-            return True
-        self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
-        return result.pivot is not None
+        if stored is digest or isinstance(stored, Rejected):
+            result = CompactionResult(stored, 0, pre_tokens=pre_tokens, post_tokens=post_tokens)
+            self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
+        return isinstance(stored, Pivot)
 
     def _has_summary(self, job: Job) -> bool:
         known = self._state.pivots.find(job.key)
@@ -560,6 +541,13 @@ class Compactions:
 
     def _set_breaker(self, turn: Turn, breaker: Breaker) -> None:
         self._breakers.put((turn.owner, turn.upstream.name), breaker, _BREAKER_WEIGHT_BYTES)
+
+
+def _describe(
+    kind: Literal["summary", "digest"], job: Job, task: "asyncio.Task[Any]", place: Place | None = None
+) -> RunningTask:
+    turn = job.turn
+    return RunningTask(kind, turn.owner, turn.conversation_id, job.key, task, job.cut.covers, place)
 
 
 def count_held(turn: Turn) -> int:

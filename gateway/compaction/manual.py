@@ -92,11 +92,7 @@ class ManualCompaction:
 
     def _start(self, turn: Turn, work: Coroutine[Any, Any, ManualOutcome]) -> "asyncio.Task[ManualOutcome]":
         task = self._running.spawn(work, self._running.hold(turn))
-        identity = turn.conversation_id
-        running = RunningTask(
-            kind="manual", owner=turn.owner, conversation_id=identity, key=_name(turn), task=task
-        )
-        self._running.add(running)
+        self._running.add(RunningTask("manual", turn.owner, turn.conversation_id, _name(turn), task))
         return task
 
     async def _resume_automatic(self, turn: Turn, marker: Marker) -> None:

@@ -104,7 +104,15 @@ class SummaryLimiter:
         self._groups.put(key, group, weight_bytes)
         if group.count > _FIRST and not group.is_logged:
             group.is_logged = True
-            _log_warning(turn, group.count)
+            log.warning(
+                "a client drops or changes old messages at every turn: the last %d requests of tenant %s to "
+                "upstream %s that needed a summary continue no earlier request. From now on most get a "
+                "digest. Let the client keep its whole history, the gateway shortens it: raise "
+                "GPTME_CONTEXT_LENGTH (gptme), max_tokens of trim_messages (LangChain) or buffer_size of "
+                "BufferedChatCompletionContext (AutoGen). conversation=%s",
+                *(group.count, turn.tenant.display_name, turn.upstream.name, turn.conversation_id),
+                extra=name_ids(turn),
+            )
 
     def _count_others(self, turn: Turn) -> int:
         """Earlier requests of unknown histories that this one does not continue."""
@@ -118,15 +126,3 @@ class SummaryLimiter:
 
 def _make_key(turn: Turn) -> _Key:
     return turn.owner, turn.upstream.name, turn.model, turn.received.body.envelope.tools, turn.session
-
-
-def _log_warning(turn: Turn, count: int) -> None:
-    log.warning(
-        "a client drops or changes old messages at every turn: the last %d requests of tenant %s to "
-        "upstream %s that needed a summary continue no earlier request. From now on most get a digest. "
-        "Let the client keep its whole history, the gateway shortens it: raise GPTME_CONTEXT_LENGTH "
-        "(gptme), max_tokens of trim_messages (LangChain) or buffer_size of BufferedChatCompletionContext "
-        "(AutoGen). conversation=%s",
-        *(count, turn.tenant.display_name, turn.upstream.name, turn.conversation_id),
-        extra=name_ids(turn),
-    )

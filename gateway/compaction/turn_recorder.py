@@ -7,7 +7,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.compaction.flow import Compactions, count_held
 from gateway.conversations import trimmed_histories
@@ -16,7 +16,6 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.summary import wants_riding
 from gateway.core.economy import (
     AnsweredTurn,
-    Rates,
     find_ledger,
     is_due,
     note_response,
@@ -26,8 +25,7 @@ from gateway.core.economy import (
     size_up,
     with_cache,
 )
-from gateway.core.history.branch_ledger import BranchLedger
-from gateway.core.history.head import Head, count_dropped, smooth_growth
+from gateway.core.history.head import BranchLedger, Head, count_dropped, smooth_growth
 from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
@@ -66,19 +64,21 @@ class TurnRecorder:
             self._state.pivots.hold(plan.new_recall)
         if not plan.changes_prefix or self._running.limiter.is_limited(turn):
             return
-        if not self._state.heads.is_durable(turn.conversation_id, *_name_prefix(plan)):
-            saving = self._save_prefix(turn, plan, _make_head(turn, plan, None))
+        head = _make_head(turn, plan, None)
+        if not self._state.heads.is_durable(head.conversation, head.pivot, head.batches, head.recalls):
+            saving = self._save_prefix(turn, plan, head)
             await asyncio.wait((self._running.spawn(saving),), timeout=_SECURE_SECONDS)
 
-    async def _save_prefix(self, turn: Turn, plan: Plan, head: Head) -> None:
-        # The store has logged what went wrong. The head is saved again with the response, as soon as that is
+    async def _save_prefix(self, turn: Turn, plan: Plan, head: Head | None) -> None:
+        """head: None to save again only what a shared store may have lost since."""
+        # The store has logged what went wrong. All is saved again with the response, as soon as that is
         # possible.
         with suppress(StoreError):
-            if plan.new_batch is not None:
+            if head is not None and plan.new_batch is not None:
                 batch = replace(plan.new_batch, conversation=head.conversation)
                 await self._state.pivots.secure((batch,))
             await self._state.pivots.secure(plan.parts)
-            if not self._is_deleted(turn, plan):
+            if head is not None and not self._is_deleted(turn, plan):
                 await self._state.heads.save_durably(head)
 
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
@@ -86,9 +86,9 @@ class TurnRecorder:
 
         Nothing is recorded of a conversation that was deleted meanwhile.
         """
-        is_deleted = self._is_deleted(turn, plan)
+        is_deleted, pivots = self._is_deleted(turn, plan), self._state.pivots
         if plan.new_recall is not None and not is_deleted:
-            self._state.pivots.hold(plan.new_recall)
+            pivots.hold(plan.new_recall)
         head = _make_head(turn, plan, usage)
         head.ledger = ledger = update_ledger(turn, plan, usage, self._planner.clock())
         if is_deleted:
@@ -102,11 +102,12 @@ class TurnRecorder:
         is_worth_saving = self._save_head(turn, head)
         if plan.new_batch is not None:
             batch = replace(plan.new_batch, conversation=turn.conversation_id)
-            self._state.pivots.save_batch(batch)
+            pivots.save_batch(batch)
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_worth_saving:
-            self._state.pivots.refresh(plan.parts)
-            self._secure_again(plan)
+            pivots.refresh(plan.parts)
+            if self._state.store.is_shared and not pivots.is_secure(plan.parts):
+                self._running.spawn(self._save_prefix(turn, plan, None))
         if usage is not None and (
             is_due
             or self._learner.is_worth_counting(turn, plan, usage)
@@ -124,10 +125,8 @@ class TurnRecorder:
         memory, tag = self._state.memory, make_tag(turn.owner)
         if memory.purges == turn.purges:
             return False
-        names = {turn.conversation_id, *(batch.conversation for batch in plan.batches)}
-        names.update(recall.conversation for recall in plan.recalls)
-        if plan.pivot is not None:
-            names.add(plan.pivot.conversation)
+        parts = (plan.pivot, *plan.batches, *plan.recalls)
+        names = {turn.conversation_id, *(part.conversation for part in parts if part is not None)}
         return any(memory.was_purged(turn.purges, tag, name) for name in names)
 
     def _take_due(self, turn: Turn, head: Head) -> bool:
@@ -141,16 +140,6 @@ class TurnRecorder:
             return False
         head.ledger = pay_rent(head.ledger)
         return True
-
-    def _secure_again(self, plan: Plan) -> None:
-        """A shared store may have lost meanwhile what the request was sent with."""
-        if self._state.store.is_shared and not self._state.pivots.is_secure(plan.parts):
-            self._running.spawn(self._save_again(plan))
-
-    async def _save_again(self, plan: Plan) -> None:
-        # The store has logged what went wrong. The next request tries again.
-        with suppress(StoreError):
-            await self._state.pivots.secure(plan.parts)
 
     def _save_head(self, turn: Turn, head: Head) -> bool:
         """True if it is written to the store, too. Without it a conversation far below its thresholds, with
@@ -207,28 +196,14 @@ class TurnRecorder:
 # Heads
 
 
-class _Prefix(NamedTuple):
-    """Keys of what a request was sent with."""
-
-    pivot: str | None
-    batches: tuple[str, ...]
-    recalls: tuple[str, ...]
-
-
-def _name_prefix(plan: Plan) -> _Prefix:
-    batches = tuple([batch.key for batch in plan.batches])
-    recalls = tuple([recall.key for recall in plan.recalls])
-    return _Prefix(plan.pivot.key if plan.pivot else None, batches, recalls)
-
-
 def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
     """Of an answered request: what is known at its end, and what it was sent with.
 
     usage: None if it is not known, or not yet.
     """
-    prefix, conversation = _name_prefix(plan), turn.received.conversation
+    conversation, pivot = turn.received.conversation, plan.pivot
     total = usage.total if usage is not None else 0
-    covers = plan.pivot.covers if plan.pivot is not None else 0
+    covers = pivot.covers if pivot is not None else 0
     return Head(
         owner=turn.owner,
         key=conversation.key.hex(),
@@ -238,14 +213,14 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         prompt_tokens=usage.prompt_tokens if usage is not None else 0,
         output_tokens=usage.output_tokens if usage is not None else 0,
         growth_tokens=smooth_growth(turn.own_head, total) if usage is not None else turn.growth,
-        pivot=prefix.pivot,
-        batches=prefix.batches,
+        pivot=pivot.key if pivot is not None else None,
+        batches=tuple([batch.key for batch in plan.batches]),
         conversation=turn.conversation_id,
         parent=turn.parent_id,
         covers=covers,
         dropped=count_dropped(conversation, covers),
-        pivot_version=plan.pivot.version if plan.pivot is not None else 1,
-        recalls=prefix.recalls,
+        pivot_version=pivot.version if pivot is not None else 1,
+        recalls=tuple([recall.key for recall in plan.recalls]),
         ledger=turn.head.ledger if turn.head is not None else None,
         session=turn.session,
     )
@@ -261,6 +236,11 @@ def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: floa
         return note_time(before, now_seconds)
     pivot = plan.pivot.key if plan.pivot is not None else None
     needs_base = before is None or not before.base_tokens or before.pivot != pivot
+    # The cache of another model is empty at its first request, whose usage tells nothing. Until the next one,
+    # that of the model before is the best guess.
+    known = turn.head.ledger if turn.head is not None else None
+    is_cached = shows_cache(usage) or (known is not None and known.has_cached)
+    rates = with_cache(turn.rates) if is_cached else turn.rates
     answered = AnsweredTurn(
         usage=usage,
         pivot=pivot,
@@ -268,18 +248,7 @@ def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: floa
         fixed_tokens=_estimate_fixed(turn, plan, usage.prompt_tokens) if needs_base else 0.0,
         tail_tokens=turn.thresholds.tail if turn.thresholds is not None else 0,
     )
-    return note_response(before, answered, _choose_rent_rates(turn, usage), now_seconds)
-
-
-def _choose_rent_rates(turn: Turn, usage: Usage) -> Rates:
-    """The rates of an answered request, by what its own usage tells of a cache.
-
-    The cache of another model is empty at its first request, whose usage tells nothing. Until the next one,
-    that of the model before is the best guess.
-    """
-    known = turn.head.ledger if turn.head is not None else None
-    is_cached = shows_cache(usage) or (known is not None and known.has_cached)
-    return with_cache(turn.rates) if is_cached else turn.rates
+    return note_response(before, answered, rates, now_seconds)
 
 
 def is_compaction_due(turn: Turn, head: Head) -> bool:

@@ -10,8 +10,7 @@ Knows prices as ratios and sizes in tokens, but no clock, and no provider.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.core.history.branch_ledger import BranchLedger
-from gateway.core.history.head import Head
+from gateway.core.history.head import BranchLedger, Head
 from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
 

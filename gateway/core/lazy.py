@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class LazyValue(Generic[T]):
-    """Use it as a decorator, under the name `lazy`. The object needs a `__dict__`; it may be frozen."""
+class lazy(Generic[T]):
+    """A decorator. The object needs a `__dict__`; it may be frozen."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
@@ -23,6 +23,3 @@ class LazyValue(Generic[T]):
         value = self._compute(instance)
         instance.__dict__[self._compute.__name__] = value
         return value
-
-
-lazy = LazyValue

@@ -15,9 +15,10 @@ from gateway.conversations.turn import Turn, name_ids
 from gateway.headers import X_GATEWAY_BYPASS
 from gateway.http.answered import Answered
 from gateway.http.request import RequestHead
-from gateway.limits.book import LimitsBook, ServedModel
+from gateway.limits.book import LimitsBook
 from gateway.logs.fields import name_fields
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.planning.learning import name_served
 from gateway.reporting.metrics import Metrics
 from gateway.wire.registry import without_version
 
@@ -51,7 +52,7 @@ class RequestLog:
             return
         self._seen.put(turn.conversation_id, None, ENTRY_WEIGHT_BYTES + weigh_texts(turn.conversation_id))
         window = turn.limits.context or turn.limits.input
-        served = ServedModel(turn.owner, turn.upstream.name, turn.model, turn.has_long_window)
+        served = name_served(turn)
         log.info(
             "conversation %s tenant %s model %s upstream %s window %s (%s)",
             turn.conversation_id,

@@ -2,7 +2,7 @@
 
 It stands there as an exchange of its own, so the roles alternate as they did, and whatever stood before the
 user message stands before another one. The array only grows at its end: the exchange is new together with
-the message behind it, and is sent in the same bytes from then on (`core.history.recall`).
+the message behind it, and is sent in the same bytes from then on (`core.history.pivot`).
 """
 
 import asyncio
@@ -18,8 +18,7 @@ from gateway.conversations.turn import Turn, name_ids
 from gateway.core.compaction.plan import Plan
 from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.errors import RequestRefused
-from gateway.core.history.pivot import Pivot
-from gateway.core.history.recall import FoundExchange, Recall
+from gateway.core.history.pivot import FoundExchange, Pivot, Recall
 from gateway.core.history.transcript import list_entries
 from gateway.core.history.view import FRAME_TOKENS
 from gateway.originals.beside_summary import MOST_TOKENS, render_pieces

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from gateway.bounds.memory import MemoryBudget, Share
 from gateway.core.errors import UpstreamFailed
-from gateway.core.refusal.overflow import Overflow, parse_overflow
+from gateway.core.refusal import Overflow, parse_overflow
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_response_head
 from gateway.http.client import Client, IdleWatch, UpstreamCall, UpstreamResponse
 from gateway.http.reply import Reply

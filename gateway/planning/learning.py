@@ -8,8 +8,8 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.view import measure
 from gateway.core.limits.model_limits import Limits
-from gateway.core.refusal.overflow import Overflow
-from gateway.core.sizing.truncation import Expected, expect_usage, had_active, is_suspicious, is_truncated
+from gateway.core.refusal import Overflow
+from gateway.core.sizing.estimate import Expected, expect_usage, had_active, is_suspicious, is_truncated
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.planning.message_sizes import Sizer
@@ -59,7 +59,7 @@ class Learner:
         Such a response is an overflow, and its usage says nothing about what was sent. Ollama truncates like
         this.
         """
-        served = _make_served_model(turn)
+        served = name_served(turn)
         self._limits.unlearn(served, usage.prompt_tokens)
         expected = await self._calibrate(turn, plan, usage.prompt_tokens)
         if expected is None:
@@ -76,7 +76,12 @@ class Learner:
         sent_bytes: of the body that was refused. is_first: false for the refusal of a retry. A retry that is
         refused without a number teaches no window, because the error may have another cause.
         """
-        limits = await self._learn_limits(turn, plan, overflow, sent_bytes, may_guess=is_first)
+        served, proven = name_served(turn), _find_proof(overflow, sent_bytes)
+        if proven != Limits():
+            self._limits.learn(served, proven)
+        elif overflow.kind == "tokens" and is_first:
+            self._limits.learn_unknown(served, plan.sent)
+        limits = await self._limits.load(served)
         if overflow.prompt_tokens is not None:
             await self._calibrate(turn, plan, overflow.prompt_tokens)
         sent = min(plan.sent, overflow.prompt_tokens or plan.sent)
@@ -89,7 +94,7 @@ class Learner:
 
     def learn_from_full_window(self, turn: Turn, usage: Usage) -> None:
         """Learns from a reply that ended because the window was full: the window is prompt and reply."""
-        self._limits.learn(_make_served_model(turn), Limits(context=usage.total))
+        self._limits.learn(name_served(turn), Limits(context=usage.total))
 
     async def _calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> Expected | None:
         """Takes upstream's count of a prompt as a sample. If a part was left out: what was expected instead.
@@ -113,19 +118,9 @@ class Learner:
         self._calibrations.save(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
         return None
 
-    async def _learn_limits(
-        self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int, *, may_guess: bool
-    ) -> Limits:
-        served = _make_served_model(turn)
-        proven = _find_proof(overflow, sent_bytes)
-        if proven != Limits():
-            self._limits.learn(served, proven)
-        elif overflow.kind == "tokens" and may_guess:
-            self._limits.learn_unknown(served, plan.sent)
-        return await self._limits.load(served)
 
-
-def _make_served_model(turn: Turn) -> ServedModel:
+def name_served(turn: Turn) -> ServedModel:
+    """The model that answers its requests."""
     return ServedModel(turn.owner, turn.upstream.name, turn.model, turn.has_long_window)
 
 

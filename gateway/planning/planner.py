@@ -14,17 +14,19 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan, choose_output, describe_cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy import COLD_SECONDS
+from gateway.core.history.conversation import count_replies
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import (
     Batch,
     Pivot,
+    Recall,
     find_eligible_batches,
     find_eligible_pivots,
+    find_eligible_recalls,
     is_eligible,
     place_pivot,
 )
-from gateway.core.history.recall import Recall, find_eligible_recalls
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import (
@@ -86,14 +88,11 @@ _NOTHING: Final = Active(None, (), (), is_complete=True)
 
 
 class Planner:
+    """clock: seconds since 1970."""
+
     def __init__(
-        self,
-        state: State,
-        sizer: Sizer,
-        lanes: Lanes,
-        clock: Callable[[], float] = time.time,
+        self, state: State, sizer: Sizer, lanes: Lanes, clock: Callable[[], float] = time.time
     ) -> None:
-        """clock: seconds since 1970."""
         self.clock = clock
         self._state = state
         self._sizer = sizer
@@ -174,7 +173,7 @@ class Planner:
         if self.clock() - ledger.answered_seconds < COLD_SECONDS:
             return False
         # After a restart the head may be an older one, of which more replies are known.
-        return has_one_reply(turn.received.conversation.messages[turn.head.length :])
+        return count_replies(turn.received.conversation.messages[turn.head.length :]) <= 1
 
     async def choose(
         self,
@@ -220,14 +219,12 @@ class Planner:
         is_complete = (pivot is not None) == (head.pivot is not None) and len(batches) == len(head.batches)
         # A person may have edited the summary since.
         is_same = pivot is None or pivot.version == head.pivot_version
-        recalls = await self._load_recalls(turn, head, pivot) if head.recalls else ()
+        recalls: Sequence[Recall] = ()
+        if head.recalls:
+            # Those that have a place in this request.
+            known = await self._state.pivots.load_recalls(turn.owner, head.recalls)
+            recalls = find_eligible_recalls(conversation, known, pivot.covers if pivot is not None else 0)
         return Active(pivot, batches, recalls, is_complete and is_same)
-
-    async def _load_recalls(self, turn: Turn, head: Head, pivot: Pivot | None) -> Sequence[Recall]:
-        """Those that the head names and that have a place in this request."""
-        known = await self._state.pivots.load_recalls(turn.owner, head.recalls)
-        start = pivot.covers if pivot is not None else 0
-        return find_eligible_recalls(turn.received.conversation, known, start)
 
     def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
         """Whether it is time to prepare a compaction. Never while the client compacts its history itself."""
@@ -245,12 +242,6 @@ def _guess_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) 
         if message.role != "assistant":
             new_bytes += message.size_bytes
     return head.total_tokens + int(new_bytes / _ROUGH_BYTES_PER_TOKEN)
-
-
-def has_one_reply(added: Sequence[Message]) -> bool:
-    """Whether the model has replied at most once in these messages."""
-    roles = [message.role == "assistant" for message in added]
-    return sum(now and not before for before, now in zip([False, *roles], roles, strict=False)) <= 1
 
 
 def _payload(turn: Turn) -> Payload:

@@ -12,7 +12,6 @@ from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import UNCHANGED, Plan, fingerprint_plan
 from gateway.core.history.pivot import Mark, Pivot
-from gateway.core.history.view import View
 from gateway.http.client import UpstreamCall
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
@@ -58,12 +57,24 @@ class Rewriter:
         """The received body itself if nothing of it changes. more: edits beside those of the plan, which come
         last where they meet.
         """
-        return apply_edits(turn.received.body.data, [*self._make_edits(turn, plan), *more])
+        body, conversation = turn.received.body, turn.received.conversation
+        edits: list[Edit] = []
+        if plan.changes_prefix:
+            view, placeholders = plan.view, _find_placeholders(plan)
+            shortened = {
+                position: self._render_message(turn, mark, placeholders[position])
+                for position, mark in view.marks.items()
+            }
+            render_pivot = partial(self._render_pivot, turn.received.format)
+            edits = make_view_edits(body, conversation, view, shortened, render_pivot)
+            edits += make_recall_edits(body, conversation, plan.recalls)
+        if plan.output is not None:
+            edits.append(make_output_edit(body, plan.output))
+        return apply_edits(body.data, [*edits, *more])
 
     def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
         """A part of the array as received and as this plan sends it."""
-        view = plan.view
-        placeholders = _find_placeholders(plan)
+        view, placeholders = plan.view, _find_placeholders(plan)
 
         def render(position: int) -> bytes:
             return self._render_message(turn, view.marks[position], placeholders[position])
@@ -78,35 +89,13 @@ class Rewriter:
         )
         return make_arrays(source, window)
 
-    def _make_edits(self, turn: Turn, plan: Plan) -> list[Edit]:
-        body, conversation = turn.received.body, turn.received.conversation
-        edits: list[Edit] = []
-        if plan.changes_prefix:
-            view = plan.view
-            render_pivot = partial(self._render_pivot, turn.received.format)
-            rendered = self._render_shortened(turn, view, plan)
-            edits = make_view_edits(body, conversation, view, rendered, render_pivot)
-            edits += make_recall_edits(body, conversation, plan.recalls)
-        if plan.output is not None:
-            edits.append(make_output_edit(body, plan.output))
-        return edits
-
-    def _render_shortened(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
-        """The messages that are sent shortened, by position."""
-        placeholders = _find_placeholders(plan)
-        return {
-            position: self._render_message(turn, mark, placeholders[position])
-            for position, mark in view.marks.items()
-        }
-
     def _render_pivot(self, wire_format: Format, pivot: Pivot, next_role: str) -> bytes:
         key = (pivot.key, pivot.created_seconds, pivot.version, next_role, pivot.question)
         return self._find_or_render(key, lambda: wire_format.render_summary(pivot, next_role))
 
     def _render_message(self, turn: Turn, mark: Mark, placeholder: str) -> bytes:
-        message = turn.received.conversation.messages[mark.position]
-        key = (message.key, mark.keep_chars, placeholder)
         received = turn.received
+        key = (received.conversation.messages[mark.position].key, mark.keep_chars, placeholder)
         return self._find_or_render(
             key, lambda: received.format.render_marked(received.raw(mark.position), mark, placeholder)
         )

@@ -33,8 +33,7 @@ from gateway.http.reply import Reply
 from gateway.http.request import ReceivedBody, RequestHead
 from gateway.pipeline.plan import WaitBudget
 from gateway.pipeline.relay import Exchange, HeldResponse, Relay
-from gateway.planning.message_sizes import measure_message
-from gateway.planning.tokenizer import TextCounter, make_counters
+from gateway.planning.message_sizes import TextCounter, make_counters, measure_message
 from gateway.replay.measuring import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse, Measurer, choose_cache
 from gateway.replay.recordings import RecordedRequest, ReplayError
 from gateway.replay.results import SUMMARY_TOKENS, CompactionRun, Played, RequestRun, SummaryCallRun, When

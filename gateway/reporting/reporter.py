@@ -16,7 +16,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.refusal.overflow import Overflow
+from gateway.core.refusal import Overflow
 from gateway.core.sizing.usage import Usage
 from gateway.originals.archive import OriginalsArchive
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry

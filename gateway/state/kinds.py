@@ -6,8 +6,7 @@ from typing import Final
 from gateway.core.compaction.manual import Compacted
 from gateway.core.history.ends import HistoryEnd
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.recall import Recall
+from gateway.core.history.pivot import Batch, Pivot, Recall
 from gateway.core.limits.model_limits import Learned
 from gateway.core.sizing.estimate import Calibration
 from gateway.state.records import K, Kind, Records

@@ -11,8 +11,7 @@ from typing import Any
 
 from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Pivot, is_on_chain
-from gateway.core.history.recall import Recall
+from gateway.core.history.pivot import Batch, Pivot, Recall, is_on_chain
 from gateway.lru import weigh_texts
 from gateway.state.cached import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.news import ChainPlace, StateNews

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.tagged_blocks import without_blocks
+from gateway.core.history.transcript import without_blocks
 from gateway.wire.body import UNBOUNDED, check_values
 
 # Clients insert, move and strip blocks with exactly these tags.

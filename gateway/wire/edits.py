@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.pivot import Pivot
-from gateway.core.history.recall import Recall
+from gateway.core.history.pivot import Pivot, Recall
 from gateway.core.history.view import View
 from gateway.wire.body import JSON_ERRORS, RequestBody
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.refusal.overflow import Refusal
+from gateway.core.refusal import Refusal
 from gateway.core.sizing.usage import Usage
 from gateway.wire.content_encoding import STEP_BYTES, DecodeError, make_decoder
 from gateway.wire.reading import (

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.refusal.overflow import Refusal
+from gateway.core.refusal import Refusal
 from gateway.wire.reading import (
     JsonObject,
     ResponseDocument,

@@ -18,8 +18,7 @@ from gateway.compaction.client import SummaryClient
 from gateway.compaction.edit import SummaryEditor
 from gateway.compaction.flow import Compactions, Running
 from gateway.compaction.manual import ManualCompaction
-from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summarizer import PivotMaker, Summarizer
 from gateway.compaction.turn_recorder import TurnRecorder
 from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
@@ -36,10 +35,9 @@ from gateway.http.target import Upstreams
 from gateway.limits.book import LimitsBook, ModelLists, ModelTable
 from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.planning.learning import Learner
-from gateway.planning.message_sizes import Sizer
+from gateway.planning.message_sizes import Sizer, count_by_length
 from gateway.planning.planner import Planner
 from gateway.planning.rewrite import CallMaker, Rewriter
-from gateway.planning.tokenizer import count_by_length
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics

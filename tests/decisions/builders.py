@@ -25,8 +25,7 @@ from gateway.core.history.conversation import (
 )
 from gateway.core.history.ends import HistorySource, continue_history, find_end_key, make_history_end
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Mark, Pivot
-from gateway.core.history.recall import FoundExchange, Recall
+from gateway.core.history.pivot import Batch, FoundExchange, Mark, Pivot, Recall
 from gateway.core.history.view import FRAME_TOKENS, Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Pruning

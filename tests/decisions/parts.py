@@ -16,9 +16,8 @@ from gateway.core.policy import Policy, Prompts
 from gateway.limits.book import LimitsBook, ModelLists, ModelTable
 from gateway.originals.archive import OriginalsArchive, Removals
 from gateway.planning.learning import Learner
-from gateway.planning.message_sizes import Sizer
+from gateway.planning.message_sizes import Sizer, count_by_length
 from gateway.planning.planner import Planner
-from gateway.planning.tokenizer import count_by_length
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics

@@ -20,7 +20,7 @@ from gateway.core.compaction.request import (
     make_digest_request,
 )
 from gateway.core.compaction.summary import OVER_BUDGET
-from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.history.head import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Compaction, Summary

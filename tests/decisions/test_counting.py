@@ -7,8 +7,7 @@ import pytest
 from gateway.bounds.lanes import Lanes, take_all_steps
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.history.view import CLEARED_TOKENS, Size
-from gateway.planning.message_sizes import Sizer, measure_message
-from gateway.planning.tokenizer import TextCounter, Tokenizer, count_by_length
+from gateway.planning.message_sizes import Sizer, TextCounter, Tokenizer, count_by_length, measure_message
 from gateway.wire.registry import CHAT, MESSAGES
 from tests.decisions.builders import JSON, render, render_message
 from tests.decisions.parts import receive_body

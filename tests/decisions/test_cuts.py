@@ -15,7 +15,7 @@ from gateway.core.compaction.chunks import (
     find_whole_attempts,
     shrink_cut,
 )
-from gateway.core.compaction.cut import Cut, CutConstraints, choose_cut
+from gateway.core.compaction.cut import Cut, choose_cut
 from gateway.core.compaction.manual import (
     LONGEST_INSTRUCTIONS_CHARS,
     Compacted,
@@ -25,17 +25,20 @@ from gateway.core.compaction.manual import (
     measure_compaction,
     parse_compact,
 )
-from gateway.core.history.conversation import Conversation, Trim, find_open_group, is_boundary
+from gateway.core.compaction.situation import Situation
+from gateway.core.history.conversation import Trim, find_open_group, is_boundary
 from gateway.core.history.message import Call, Message, Role
+from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
-from gateway.core.sizing.estimate import Sizes
+from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.decisions.builders import (
     JSON,
+    NOTHING,
     bodies,
     conversations,
     converse,
@@ -61,14 +64,16 @@ def lines_at(window: int) -> Thresholds:
     return lines
 
 
-def weigh(sizes: list[Size], environment: int = 0, ratio: float = 1.0) -> CalibratedSizes:
+def weigh(sizes: list[Size], environment: int = 0, ratio: float = 1.0, **fields: Any) -> Situation:
+    known = Known(head=None, head_view=NOTHING, calibration=Calibration(ratio, 1))
     whole = Sizes(messages=sizes, environment=environment)
-    return CalibratedSizes(whole, [size.tokens * ratio for size in sizes], environment * ratio, ratio)
+    return make_situation(**({"conversation": _CONVERSATION, "sizes": whole, "known": known} | fields))
 
 
 def cut(window: int = 16_000, keep: Keep | None = None, ratio: float = 1.0, **parts: Any) -> Cut | None:
-    whole = CutConstraints(**({"base": None, "must_keep": find_open_group(_CONVERSATION)} | parts))
-    return choose_cut(_CONVERSATION, weigh(_SIZES, 0, ratio), lines_at(window), keep or Keep(), whole)
+    situation = weigh(_SIZES, 0, ratio, policy=Policy(keep=keep or Keep()))
+    whole: JSON = {"base": None, "must_keep": find_open_group(_CONVERSATION)} | parts
+    return choose_cut(situation, lines_at(window), **whole)
 
 
 def test_the_tail_takes_whole_groups_while_they_fit() -> None:
@@ -124,20 +129,18 @@ def test_there_is_no_cut_without_messages_to_replace() -> None:
 
 def test_a_large_opening_stays_whole_and_the_summary_shrinks() -> None:
     sizes = [Size(9_000, 36_000), *_SIZES[1:]]
-    parts = CutConstraints(base=None, must_keep=19)
-    found = choose_cut(_CONVERSATION, weigh(sizes), lines_at(16_000), Keep(), parts)
+    found = choose_cut(weigh(sizes), lines_at(16_000), None, 19)
     assert found is not None and found.cap_tokens == 1_600
-    tight = choose_cut(_CONVERSATION, weigh(sizes, 11_000), lines_at(16_000), Keep(), parts)
+    tight = choose_cut(weigh(sizes, 11_000), lines_at(16_000), None, 19)
     assert tight is not None and tight.cap_tokens == 320
 
 
 def test_a_summary_may_take_what_is_meant_for_turns_as_far_as_it_fits() -> None:
     lines = replace(lines_at(16_000), summary=1_024)
-    parts = CutConstraints(base=None, must_keep=19)
-    found = choose_cut(_CONVERSATION, weigh(_SIZES), lines, Keep(), parts)
+    found = choose_cut(weigh(_SIZES), lines, None, 19)
     assert found is not None and (found.cap_tokens, found.spare_tokens) == (1_024, 576)
     # 12,000 tokens without an opening of 100 and a tail of 1,000 leave 1,200 for a summary.
-    tight = choose_cut(_CONVERSATION, weigh(_SIZES, 9_700), lines, Keep(), parts)
+    tight = choose_cut(weigh(_SIZES, 9_700), lines, None, 19)
     assert tight is not None and (tight.cap_tokens, tight.spare_tokens) == (1_024, 176)
 
 
@@ -151,23 +154,28 @@ def test_a_cut_lies_where_a_later_request_finds_it() -> None:
     received = tuple(range(len(_CONVERSATION.messages)))
     for known_from, expected, of_six in ((1, 17, 15), (16, 17, 17), (18, 19, 19), (21, 19, 19)):
         trimmed = replace(_CONVERSATION, trim=Trim(received, known_from))
-        constraints = CutConstraints(base=None, must_keep=find_open_group(trimmed))
-        found = choose_cut(trimmed, weigh(_SIZES), lines_at(24_000), Keep(), constraints)
+        shared = lines_at(24_000), None, find_open_group(trimmed)
+        found = choose_cut(weigh(_SIZES, conversation=trimmed), *shared)
         assert found is not None and found.covers == expected
-        six = choose_cut(trimmed, weigh(_SIZES), lines_at(24_000), Keep(tail_messages=6), constraints)
+        keeps_six = weigh(_SIZES, conversation=trimmed, policy=Policy(keep=Keep(tail_messages=6)))
+        six = choose_cut(keeps_six, *shared)
         assert six is not None and six.covers == of_six
 
 
-def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thresholds, CutConstraints]:
+# A situation, its thresholds, a base, what must be kept and the lead.
+Case = tuple[Situation, Thresholds, Pivot | None, int, int]
+
+
+def draw_case(data: st.DataObject, keep: Keep | None = None) -> Case:
     conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
     count = len(conversation.messages)
     size = st.builds(Size, st.integers(0, 5_000), st.integers(0, 20_000))
-    sizes = data.draw(st.lists(size, min_size=count, max_size=count))
-    base = data.draw(pivots(conversation))
+    sizes, base = data.draw(st.lists(size, min_size=count, max_size=count)), data.draw(pivots(conversation))
     must_keep = data.draw(st.sampled_from([find_open_group(conversation), count]))
-    calibrated = weigh(sizes, data.draw(st.integers(0, 20_000)), data.draw(st.floats(0.2, 8.0)))
-    parts = CutConstraints(base=base, must_keep=must_keep, lead=data.draw(st.sampled_from([0, 500])))
-    return conversation, calibrated, lines_at(data.draw(st.integers(4_000, 100_000))), parts
+    environment, ratio = data.draw(st.integers(0, 20_000)), data.draw(st.floats(0.2, 8.0))
+    policy, lead = Policy(keep=keep or Keep()), data.draw(st.sampled_from([0, 500]))
+    situation = weigh(sizes, environment, ratio, conversation=conversation, policy=policy)
+    return situation, lines_at(data.draw(st.integers(4_000, 100_000))), base, must_keep, lead
 
 
 @few
@@ -175,31 +183,30 @@ def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thres
 def test_a_cut_lies_between_groups_keeps_the_open_one_and_saves_tokens(
     data: st.DataObject, opening: bool, tail_messages: int
 ) -> None:
-    conversation, calibrated, lines, parts = draw_case(data)
-    keep = Keep(opening=opening, tail_messages=tail_messages)
-    found = choose_cut(conversation, calibrated, lines, keep, parts)
-    base, count = parts.base, len(conversation.messages)
+    case = draw_case(data, Keep(opening=opening, tail_messages=tail_messages))
+    found, (situation, lines, base, must_keep, _) = choose_cut(*case), case
+    conversation, count = situation.conversation, len(situation.conversation.messages)
     if found is None:
         return
     assert is_boundary(conversation, found.covers)
-    assert found.start < found.covers <= parts.must_keep
+    assert found.start < found.covers <= must_keep
     assert found.start >= (base.covers if base else 0)
     assert found.start >= (conversation.opening_end if opening else 0)
-    assert count - found.covers >= min(tail_messages, count - parts.must_keep)
+    assert count - found.covers >= min(tail_messages, count - must_keep)
     assert 0 < found.cap_tokens <= lines.summary
 
 
 @few
 @given(st.data())
 def test_a_cut_reaches_the_target_if_the_fixed_parts_leave_room(data: st.DataObject) -> None:
-    conversation, calibrated, lines, parts = draw_case(data)
-    found = choose_cut(conversation, calibrated, lines, Keep(), parts)
-    if found is None or found.covers == parts.must_keep:
+    case = draw_case(data)
+    found, (situation, lines, _, must_keep, lead) = choose_cut(*case), case
+    if found is None or found.covers == must_keep:
         return
-    opening = sum(calibrated.messages[: conversation.opening_end])
-    tail = sum(calibrated.messages[found.covers :])
-    kept = calibrated.environment + min(opening, lines.opening) + found.cap_tokens + tail
-    assert kept + parts.lead <= lines.target + 1
+    tokens, environment = situation.calibrated.messages, situation.calibrated.environment
+    opening = sum(tokens[: situation.conversation.opening_end])
+    kept = environment + min(opening, lines.opening) + found.cap_tokens + sum(tokens[found.covers :])
+    assert kept + lead <= lines.target + 1
 
 
 def make_calibrated(count: int) -> CalibratedSizes:

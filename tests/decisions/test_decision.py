@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from gateway.core.compaction.decision import CompactFirst, DigestFirst, decide, decide_after, find_ready_pivot
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import RefusedRequest, Situation
-from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation, find_open_group
+from gateway.core.history.head import BranchLedger
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Compaction, Keep, Policy, Pruning, Summary, Trigger
-from gateway.core.refusal.overflow import Overflow
+from gateway.core.refusal import Overflow
 from gateway.core.sizing.estimate import MeasuredRequest, Sizes
 from tests.decisions.builders import (
     CALIBRATED,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.digest import MIN_DIGEST_CHARS, make_digest
-from gateway.core.digest.work import FoldedHistory
+from gateway.core.digest.digest import MIN_DIGEST_CHARS, FoldedHistory, make_digest
 from gateway.core.history.lists import (
     ASKED_HEADING,
     COMMANDS_HEADING,

@@ -22,7 +22,7 @@ from gateway.core.economy import (
     size_up,
     with_cache,
 )
-from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.history.head import BranchLedger
 from gateway.core.money import Price, add_usd, count_saved_usd, sum_usd
 from gateway.core.sizing.usage import Usage, add_usage, subtract_usage
 from tests.decisions.builders import head_after

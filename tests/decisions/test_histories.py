@@ -9,18 +9,19 @@ from hypothesis import strategies as st
 
 from gateway.core.history.conversation import (
     Conversation,
+    Span,
     Trim,
     begin_conversation,
     count_replies,
     find_open_group,
     find_replaceable_start,
     find_reply_end,
+    find_spans,
     find_tool_names,
     is_boundary,
     with_messages,
 )
 from gateway.core.history.message import Call, Message, Role, fingerprint_fields, hash_beginning
-from gateway.core.history.spans import Span, find_spans
 from tests.decisions.builders import continue_trimmed, say
 from tests.examples import examples
 

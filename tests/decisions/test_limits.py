@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits, Sources, choose_limits
-from gateway.core.sizing.estimate import Calibration, Sizes
-from gateway.core.sizing.truncation import Expected, expect_usage
+from gateway.core.sizing.estimate import Calibration, Expected, Sizes, expect_usage
 from tests.decisions.builders import converse, make_batch, make_head, make_pivot
 
 _FIELD = st.one_of(st.none(), st.integers(0, 3))

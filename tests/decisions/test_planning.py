@@ -11,12 +11,12 @@ from msgspec import structs
 
 from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
-from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.history.head import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Compaction, Pruning
-from gateway.core.refusal.overflow import Overflow
+from gateway.core.refusal import Overflow
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.reporting.events import Overflowed

@@ -17,8 +17,8 @@ from gateway.core.compaction.prune import (
 )
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy import Rates
-from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
+from gateway.core.history.head import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view, shown_tokens
 from gateway.core.policy import Compaction, Policy, Pruning

@@ -18,7 +18,7 @@ from gateway.originals.beside_summary import (
 )
 from gateway.originals.parts import Part
 from gateway.originals.search import FoundPiece
-from gateway.planning.tokenizer import count_by_length
+from gateway.planning.message_sizes import count_by_length
 from tests.builders.chat import make_turn, read
 from tests.decisions.builders import JSON, render
 

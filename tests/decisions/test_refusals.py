@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.overflow import (
+from gateway.core.refusal import (
     Overflow,
     Refusal,
     parse_image_limit,

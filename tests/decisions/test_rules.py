@@ -30,10 +30,9 @@ from gateway.core.limits.model_limits import Learned, Limits, has_long_window, i
 from gateway.core.limits.thresholds import RequestSize, find_small_window
 from gateway.core.policy import Policy, Pruning, Summary
 from gateway.core.search.cutting import cut_text
-from gateway.core.sizing.estimate import Calibration, Estimate, is_plausible_ratio
-from gateway.core.sizing.truncation import Expected, is_truncated
+from gateway.core.sizing.estimate import Calibration, Estimate, Expected, is_plausible_ratio, is_truncated
 from gateway.core.sizing.usage import Usage
-from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
+from gateway.planning.message_sizes import Tokenizer, count_by_length, count_by_length_up
 from tests.decisions.builders import converse, make_head, prune_loop, talk
 from tests.decisions.test_tables import load_table
 

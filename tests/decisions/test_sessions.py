@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.digest.work import FoldedHistory, make_lists
+from gateway.core.digest.digest import FoldedHistory, make_lists
 from gateway.core.history.lists import (
     COMMANDS_HEADING,
     FILES_HEADING,

@@ -16,7 +16,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import CompactionReason, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy import Rates
-from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.history.head import BranchLedger
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts, Summary
 from gateway.settings import UpstreamSettings

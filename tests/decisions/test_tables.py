@@ -16,13 +16,12 @@ from gateway.core.compaction.summary import find_headings, has_headings, strip_t
 from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.economy import Rates, choose_rates, with_cache
 from gateway.core.history.message import Call, Message
-from gateway.core.history.tagged_blocks import without_blocks
-from gateway.core.history.transcript import TranscriptEntry
+from gateway.core.history.transcript import TranscriptEntry, without_blocks
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.money import Price, count_usd
 from gateway.core.policy import Policy
-from gateway.core.refusal.overflow import (
+from gateway.core.refusal import (
     Overflow,
     Refusal,
     parse_byte_limit,

@@ -22,8 +22,8 @@ _EXCUSED = {
 }
 # Functions that make patterns.
 _MAKERS = {
-    "gateway.core.refusal.phrases._forms": "called once, for a table",
-    "gateway.core.refusal.phrases._any_of": "called once for each table",
+    "gateway.core.refusal._forms": "called once, for a table",
+    "gateway.core.refusal._any_of": "called once for each table",
     "gateway.core.session.commands._iter_heredocs": "a newline, a word, and at most twenty spaces",
     "gateway.http.allow._compile": "paths of the operator's settings",
 }
@@ -91,8 +91,8 @@ def test_patterns_are_found_in_variables_tables_and_calls_as_they_are_used() -> 
         ("wire.body._KEY", "match"),
         ("wire.body._SURROGATES", "finditer"),
         ("originals.index_files._NAME", "fullmatch"),
-        ("core.refusal.phrases.TOKEN_FORMS", "search"),
-        ("core.refusal.phrases.VETO", "search"),
+        ("core.refusal.TOKEN_FORMS", "search"),
+        ("core.refusal.VETO", "search"),
         ("core.search.cutting._ENDS", "finditer"),
         ("command_line.clients._read_dotenv", "finditer"),
     } <= found

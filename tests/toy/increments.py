@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.conversations.reading import Received
-from gateway.core.history.conversation import Conversation
+from gateway.core.history.conversation import Conversation, find_spans
 from gateway.core.history.head import Head
-from gateway.core.history.spans import find_spans
 from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
 from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.conversations.reading import Received
 from gateway.core.compaction.plan import Plan
-from gateway.core.history.pivot import Mark, find_eligible_pivots
-from gateway.core.history.recall import FoundExchange
+from gateway.core.history.pivot import FoundExchange, Mark, find_eligible_pivots
 from gateway.planning.rewrite import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow
 from gateway.wire.body import UNBOUNDED

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
+from gateway.core.refusal import Overflow, Refusal, parse_overflow
 from gateway.wire.reader import MAX_START_BYTES, Refused, Started, StreamStart, Undecided, Verdict
 from gateway.wire.refusal import is_model_unknown, parse_event_refusal, parse_refusal
 from gateway.wire.sse import SseEvent

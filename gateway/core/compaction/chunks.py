@@ -11,9 +11,9 @@ from math import ceil
 from typing import Final
 
 from gateway.core.compaction.cut import Cut, sum_replaced
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.lists import EARLIER_HEADING
-from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import Size
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
@@ -100,22 +100,20 @@ def shrink_cut(calibrated: CalibratedSizes, cut: Cut, covers: int) -> Cut:
     return replace(cut, covers=covers, replaced_tokens=sum_replaced(calibrated, cut.base, cut.start, covers))
 
 
-def rebase_on_originals(
-    cut: Cut, conversation: Conversation, pivots: Sequence[Pivot], calibrated: CalibratedSizes
-) -> Cut | None:
+def rebase_on_originals(situation: Situation, cut: Cut) -> Cut | None:
     """The same cut without its digest: the client still sends the originals, which are summarized.
 
     It builds on the newest summary before the digest instead. None if the cut does not build on a digest, if
     the client no longer sends them all, or if nothing else is known of a summary that the digest quotes.
-    pivots: all eligible ones, in ascending order.
     """
+    is_gone, calibrated = situation.conversation.is_gone, situation.calibrated
     if cut.base is None or not cut.base.is_digest:
         return None
-    real = [pivot for pivot in pivots if not pivot.is_digest and pivot.covers < cut.covers]
+    real = [pivot for pivot in situation.pivots if not pivot.is_digest and pivot.covers < cut.covers]
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
     quotes_summary = bool(cut.base.lists.earlier) or EARLIER_HEADING in cut.base.summary
-    if any(map(conversation.is_gone, range(start, cut.base.covers))) or (base is None and quotes_summary):
+    if any(map(is_gone, range(start, cut.base.covers))) or (base is None and quotes_summary):
         # After a restart the summary that it quotes may not be loaded.
         return None
     return replace(
@@ -145,13 +143,12 @@ def _guess_all(history: ReplacedHistory, quoting: Quoting) -> list[float]:
 def _guess(message: TranscriptEntry, size: Size, quoting: Quoting) -> float:
     """Raw tokens of one message as quoted, if all its characters cost the same."""
     entries = list_entries((message,))
-    chars = sum(map(_count_chars, entries))
+    chars = sum(
+        len(entry.text) + len(entry.hidden) + sum(len(arguments) for _, arguments in entry.calls)
+        for entry in entries
+    )
     density = max(0, size.tokens - sum(entry.media_tokens for entry in entries)) / max(1, chars)
     return sum(_guess_entry(entry, density, quoting) for entry in entries)
-
-
-def _count_chars(entry: TranscriptEntry) -> int:
-    return len(entry.text) + len(entry.hidden) + sum(len(arguments) for _, arguments in entry.calls)
 
 
 def _guess_entry(entry: TranscriptEntry, density: float, quoting: Quoting) -> float:

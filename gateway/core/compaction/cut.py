@@ -5,9 +5,9 @@ Knows sizes and thresholds. A cut never separates an atomic group.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Final
 
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import (
     Conversation,
     find_open_group,
@@ -16,7 +16,6 @@ from gateway.core.history.conversation import (
 )
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.thresholds import Thresholds
-from gateway.core.policy import Keep
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 # A prepared compaction must be worth its call: it frees at least this share of the hard threshold.
@@ -51,39 +50,28 @@ class Cut:
         return self.cap_tokens + self.spare_tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CutConstraints:
-    # The pivot to build on, None for the first one.
-    base: Pivot | None
-    # Everything from this position on stays, whatever its size.
-    must_keep: int
-    # True tokens by which the conversation will still grow before the cut is applied. They become tail, too.
-    lead: int = 0
-    # True tokens of the opening as it is sent, if messages of it are cut.
-    opening: float = inf
-
-
 def choose_cut(
-    conversation: Conversation,
-    calibrated: CalibratedSizes,
-    thresholds: Thresholds,
-    keep: Keep,
-    constraints: CutConstraints,
+    situation: Situation, thresholds: Thresholds, base: Pivot | None, must_keep: int, lead: int = 0
 ) -> Cut | None:
     """The cut with the largest tail within its budget, or None if there is nothing to replace.
+
+    base: the pivot to build on, None for the first one. must_keep: everything from this position on stays,
+    whatever its size. lead: true tokens by which the conversation will still grow before the cut is applied;
+    they become tail, too.
 
     A tail given in messages may reach halfway from the target to the hard threshold; a larger one is reduced
     to the target, because otherwise every turn would compact. If not everything fits, the tail before the
     open group gives way first, then the summary. The opening stays whole.
     """
-    tokens, base = calibrated.messages, constraints.base
+    conversation, calibrated, keep = situation.conversation, situation.calibrated, situation.policy.keep
     opening_end = find_replaceable_start(conversation, keeps_opening=keep.opening)
-    opening = min(sum(tokens[:opening_end]), constraints.opening)
-    covers = _choose_covers(conversation, calibrated, thresholds, keep, constraints, opening)
+    opening = min(sum(calibrated.messages[:opening_end]), situation.opening_tokens)
+    fixed = calibrated.environment + min(opening, thresholds.opening) + thresholds.summary
+    covers = _choose_covers(situation, thresholds, thresholds.target - fixed, must_keep, lead)
     start = max(base.covers if base else 0, opening_end)
     if covers <= start:
         return None
-    left = thresholds.hard - calibrated.environment - opening - sum(tokens[covers:])
+    left = thresholds.hard - calibrated.environment - opening - sum(calibrated.messages[covers:])
     smallest = min(thresholds.summary, _SMALLEST_SHARE * thresholds.window)
     cap = int(max(min(thresholds.summary, left), smallest))
     return Cut(
@@ -117,22 +105,18 @@ def sum_replaced(calibrated: CalibratedSizes, base: Pivot | None, start: int, co
 
 
 def _choose_covers(
-    conversation: Conversation,
-    calibrated: CalibratedSizes,
-    thresholds: Thresholds,
-    keep: Keep,
-    constraints: CutConstraints,
-    opening: float,
+    situation: Situation, thresholds: Thresholds, room: float, must_keep: int, lead: int
 ) -> int:
-    """The position where the tail begins."""
-    tokens, must_keep, lead = calibrated.messages, constraints.must_keep, constraints.lead
-    fixed = calibrated.environment + min(opening, thresholds.opening) + thresholds.summary
-    room = thresholds.target - fixed
+    """The position where the tail begins. room: true tokens up to the target, without the fixed parts."""
+    conversation, tokens = situation.conversation, situation.calibrated.messages
     covers = _find_tail(conversation, tokens, min(thresholds.tail, room) - lead, must_keep)
     covers = _find_known(conversation, covers, must_keep)
-    if not keep.tail_messages:
+    tail_messages = situation.policy.keep.tail_messages
+    if not tail_messages:
         return covers
-    wanted = _find_boundary_before(conversation, len(tokens) - keep.tail_messages)
+    wanted = max(len(tokens) - tail_messages, 0)
+    while not is_boundary(conversation, wanted):
+        wanted -= 1
     most = room + (thresholds.hard - thresholds.target) / 2
     if sum(tokens[wanted:]) > most - lead:
         wanted = _shrink_tail(conversation, tokens, wanted, must_keep, room - lead)
@@ -155,17 +139,9 @@ def _find_tail(conversation: Conversation, tokens: Sequence[float], budget: floa
 
 def _find_known(conversation: Conversation, position: int, must_keep: int) -> int:
     """The first cut from here on that a later request finds again, `must_keep` at the latest."""
-    known_from = conversation.trim.known_from if conversation.trim is not None else 0
-    position = max(position, min(known_from, must_keep))
+    position = max(position, min(conversation.known_from, must_keep))
     while position < must_keep and not is_boundary(conversation, position):
         position += 1
-    return position
-
-
-def _find_boundary_before(conversation: Conversation, position: int) -> int:
-    position = max(position, 0)
-    while position > 0 and not is_boundary(conversation, position):
-        position -= 1
     return position
 
 
@@ -186,8 +162,7 @@ def name_branch(conversation: Conversation, cut: Cut) -> str:
     """
     if cut.base is not None:
         return cut.base.key
-    known_from = conversation.trim.known_from if conversation.trim is not None else 0
-    return conversation.chain[min(max(cut.start + 1, known_from), cut.covers)].hex()
+    return conversation.chain[min(max(cut.start + 1, conversation.known_from), cut.covers)].hex()
 
 
 def list_newer_keys(conversation: Conversation, cut: Cut) -> list[str]:
@@ -196,7 +171,6 @@ def list_newer_keys(conversation: Conversation, cut: Cut) -> list[str]:
     It covers more than the cut builds on, and the conversation can use it: it ends before the open group, or
     where the cut does. However far apart two cuts are, they have the name of one branch.
     """
-    known_from = conversation.trim.known_from if conversation.trim is not None else 0
-    first = max(cut.start + 1, known_from)
+    first = max(cut.start + 1, conversation.known_from)
     last = max(cut.covers, find_open_group(conversation))
     return [conversation.chain[at].hex() for at in range(last, first - 1, -1)]

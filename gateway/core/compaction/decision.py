@@ -3,18 +3,10 @@
 Pure: compares the numbers of one conversation and chooses.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from gateway.core.compaction.cut import (
-    NEEDED_SHARE,
-    WORTHWHILE_SHARE,
-    Cut,
-    CutConstraints,
-    choose_cut,
-    is_worthwhile,
-)
+from gateway.core.compaction.cut import NEEDED_SHARE, WORTHWHILE_SHARE, Cut, choose_cut, is_worthwhile
 from gateway.core.compaction.plan import Plan, find_least_output, make_active_plan, make_plan
 from gateway.core.compaction.prune import (
     changes_for_free,
@@ -71,7 +63,23 @@ def decide(situation: Situation) -> Decision:
     if thresholds is None:
         return make_active_plan(situation)
     options = _Options(situation, thresholds)
-    return next(decision for rule in _RULES if (decision := rule(options)) is not None)
+    first = thresholds.soft if situation.policy.trigger.early else thresholds.hard
+    if options.is_newest_due:
+        return options.plan_with_newest()
+    if options.active_tokens <= first:
+        return options.plan_active()
+    if options.is_newest_enough:
+        return options.plan_with_newest()
+    if options.active_tokens <= thresholds.hard:
+        return options.plan_active()
+    cut = options.worthwhile_cut
+    if cut is not None and situation.may_compact:
+        return CompactFirst(cut=cut)
+    wants_digest = not options.fits or situation.policy.summary.digest_at_line
+    if cut is not None and situation.may_digest and wants_digest:
+        return DigestFirst(cut=cut)
+    shortened = None if options.fits else options.plan_shortened()
+    return shortened or options.plan_with_newest()
 
 
 def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = False) -> Cut | None:
@@ -88,12 +96,12 @@ def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = Fals
         return None
     if find_ready_pivot(situation) is not None:
         return None
-    options = _Options(situation, thresholds)
     if choose_batches(situation, thresholds, total_tokens) is not None:
         return None
     is_next = is_due or situation.policy.trigger.early
     lead = 0 if is_next else max(0, thresholds.hard - total_tokens)
-    cut = options.choose_cut(situation.sticky, options.find_answered_position(lead), lead)
+    must_keep = _find_answered_position(situation, thresholds, lead)
+    cut = choose_cut(situation, thresholds, situation.sticky, must_keep, lead)
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return None
     return cut
@@ -106,72 +114,16 @@ def find_ready_pivot(situation: Situation) -> Pivot | None:
     return newest if newest is not None and newest.covers > covers else None
 
 
-def _apply_pivot_that_is_due(options: "_Options") -> Decision | None:
-    newest, situation = options.newest, options.situation
-    if newest is None or newest is situation.sticky:
-        return None
-    is_due = situation.ledger is not None and situation.ledger.is_due
-    if (
-        not (is_due or changes_for_free(situation))
-        or options.newest_estimate.tokens > options.thresholds.hard
-    ):
-        return None
-    return options.plan_with_newest()
+def _find_answered_position(situation: Situation, thresholds: Thresholds, lead: int) -> int:
+    """Where a tail begins after a response. Even the last group may be compacted if it is too large.
 
-
-def _send_below_first_threshold(options: "_Options") -> Decision | None:
-    thresholds = options.thresholds
-    first = thresholds.soft if options.situation.policy.trigger.early else thresholds.hard
-    return options.plan_active() if options.active_tokens <= first else None
-
-
-def _apply_newest_pivot(options: "_Options") -> Decision | None:
-    situation, thresholds = options.situation, options.thresholds
-    limit = (thresholds.target + thresholds.hard) // 2 if situation.has_compacted else thresholds.hard
-    if options.newest is situation.sticky or options.newest_estimate.tokens > limit:
-        return None
-    return options.plan_with_newest()
-
-
-def _send_below_hard_threshold(options: "_Options") -> Decision | None:
-    return options.plan_active() if options.active_tokens <= options.thresholds.hard else None
-
-
-def _compact_first(options: "_Options") -> Decision | None:
-    cut = options.worthwhile_cut
-    return CompactFirst(cut=cut) if cut is not None and options.situation.may_compact else None
-
-
-def _digest_first(options: "_Options") -> Decision | None:
-    cut, situation = options.worthwhile_cut, options.situation
-    is_wanted = not options.fits or situation.policy.summary.digest_at_line
-    return DigestFirst(cut=cut) if cut is not None and situation.may_digest and is_wanted else None
-
-
-def _send_what_fits(options: "_Options") -> Decision | None:
-    return options.plan_with_newest() if options.fits else None
-
-
-def _cut_largest_texts(options: "_Options") -> Decision | None:
-    return options.plan_shortened()
-
-
-def _send_whole(options: "_Options") -> Decision | None:
-    return options.plan_with_newest()
-
-
-# In the order of the docstring of `decide`, from its second rule on. The last one always decides.
-_RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
-    _apply_pivot_that_is_due,
-    _send_below_first_threshold,
-    _apply_newest_pivot,
-    _send_below_hard_threshold,
-    _compact_first,
-    _digest_first,
-    _send_what_fits,
-    _cut_largest_texts,
-    _send_whole,
-)
+    lead: tokens by which the conversation will still grow before the cut is applied.
+    """
+    calibrated, open_group = situation.calibrated, find_open_group(situation.conversation)
+    opening = min(situation.opening_tokens, thresholds.opening)
+    room = thresholds.target - int(calibrated.environment) - opening - thresholds.summary
+    fits = sum(calibrated.messages[open_group:]) + lead <= max(room, thresholds.tail)
+    return open_group if fits else len(calibrated.messages)
 
 
 class _Options:
@@ -209,6 +161,24 @@ class _Options:
     def newest_estimate(self) -> Estimate:
         return self.situation.estimate(self.situation.view(self.newest, self.batches))
 
+    @property
+    def is_newest_due(self) -> bool:
+        """Whether the newest pivot is used below the thresholds, too."""
+        situation, newest = self.situation, self.newest
+        if newest is None or newest is situation.sticky:
+            return False
+        is_due = situation.ledger is not None and situation.ledger.is_due
+        is_wanted = is_due or changes_for_free(situation)
+        return is_wanted and self.newest_estimate.tokens <= self.thresholds.hard
+
+    @property
+    def is_newest_enough(self) -> bool:
+        """Whether the newest pivot, which is not in use, brings the array down far enough."""
+        thresholds = self.thresholds
+        is_between = self.situation.has_compacted
+        limit = (thresholds.target + thresholds.hard) // 2 if is_between else thresholds.hard
+        return self.newest is not self.situation.sticky and self.newest_estimate.tokens <= limit
+
     @lazy
     def fits(self) -> bool:
         """Whether the window holds the array with its newest pivot, and a short reply."""
@@ -221,29 +191,10 @@ class _Options:
     @lazy
     def worthwhile_cut(self) -> Cut | None:
         """The largest cut, if it frees enough. Less is enough if the window does not hold the array."""
-        cut = self.choose_cut(self.newest, find_open_group(self.situation.conversation))
+        open_group = find_open_group(self.situation.conversation)
+        cut = choose_cut(self.situation, self.thresholds, self.newest, open_group)
         share = WORTHWHILE_SHARE if self.fits else NEEDED_SHARE
         return cut if cut is not None and is_worthwhile(cut, share * self.thresholds.hard) else None
-
-    def find_answered_position(self, lead: int) -> int:
-        """Where a tail begins after a response. Even the last group may be compacted if it is too large.
-
-        lead: tokens by which the conversation will still grow before the cut is applied.
-        """
-        conversation, thresholds = self.situation.conversation, self.thresholds
-        calibrated = self.situation.calibrated
-        open_group = find_open_group(conversation)
-        opening = min(self.situation.opening_tokens, thresholds.opening)
-        room = thresholds.target - int(calibrated.environment) - opening - thresholds.summary
-        fits = sum(calibrated.messages[open_group:]) + lead <= max(room, thresholds.tail)
-        return open_group if fits else len(conversation.messages)
-
-    def choose_cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
-        situation = self.situation
-        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead, opening=situation.opening_tokens)
-        return choose_cut(
-            situation.conversation, situation.calibrated, self.thresholds, situation.policy.keep, parts
-        )
 
     def plan_active(self) -> Plan:
         return make_plan(self.situation, self.situation.sticky, self.batches, self.thresholds)

@@ -7,7 +7,7 @@ policy decides who may give the command.
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from gateway.core.compaction.cut import WORTHWHILE_SHARE, Cut, CutConstraints, choose_cut, is_worthwhile
+from gateway.core.compaction.cut import WORTHWHILE_SHARE, Cut, choose_cut, is_worthwhile
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.message import Message
@@ -95,7 +95,7 @@ def choose_manual_cut(situation: Situation) -> Cut | None:
     """
     thresholds = _choose_thresholds(situation)
     open_group = find_open_group(situation.conversation)
-    cut = _choose_cut(situation, thresholds, CutConstraints(base=situation.sticky, must_keep=open_group))
+    cut = _choose_cut(situation, thresholds, situation.sticky, open_group)
     if cut is not None and is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return cut
     return choose_remaining_cut(situation, situation.sticky, open_group)
@@ -104,7 +104,7 @@ def choose_manual_cut(situation: Situation) -> Cut | None:
 def choose_remaining_cut(situation: Situation, base: Pivot | None, covers: int) -> Cut | None:
     """The cut for what is left to replace up to `covers`, after `base` was made."""
     thresholds = replace(_choose_thresholds(situation), tail=0)
-    return _choose_cut(situation, thresholds, CutConstraints(base=base, must_keep=covers))
+    return _choose_cut(situation, thresholds, base, covers)
 
 
 def measure_compaction(situation: Situation, whole: Cut, pivot: Pivot) -> Compacted:
@@ -113,11 +113,11 @@ def measure_compaction(situation: Situation, whole: Cut, pivot: Pivot) -> Compac
     return Compacted(pivot.covers - whole.start, before_tokens, after_tokens)
 
 
-def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:
-    calibrated = situation.calibrated
-    constraints = replace(constraints, opening=situation.opening_tokens)
-    cut = choose_cut(situation.conversation, calibrated, thresholds, situation.policy.keep, constraints)
-    if cut is None or sum(calibrated.messages[cut.start : cut.covers]) < _MIN_REPLACED_TOKENS:
+def _choose_cut(
+    situation: Situation, thresholds: Thresholds, base: Pivot | None, must_keep: int
+) -> Cut | None:
+    cut = choose_cut(situation, thresholds, base, must_keep)
+    if cut is None or sum(situation.calibrated.messages[cut.start : cut.covers]) < _MIN_REPLACED_TOKENS:
         return None
     longest_tokens = max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.replaced_tokens))
     return replace(cut, cap_tokens=min(cut.cap_tokens, longest_tokens), spare_tokens=0)
@@ -127,9 +127,8 @@ def _choose_thresholds(situation: Situation) -> Thresholds:
     calibrated = situation.calibrated
     size = RequestSize(growth=situation.growth, floor=int(calibrated.environment))
     thresholds = choose_thresholds(situation.policy, situation.limits, size)
-    if thresholds is None:
-        whole_tokens = int(2 * (calibrated.environment + sum(calibrated.messages)))
-        stand_in = Limits(context=max(_STAND_IN_WINDOW_TOKENS, whole_tokens))
-        thresholds = choose_thresholds(situation.policy, stand_in, size)
+    whole_tokens = int(2 * (calibrated.environment + sum(calibrated.messages)))
+    stand_in = Limits(context=max(_STAND_IN_WINDOW_TOKENS, whole_tokens))
+    thresholds = thresholds or choose_thresholds(situation.policy, stand_in, size)
     assert thresholds is not None  # The stand-in has a window.
     return thresholds

@@ -13,8 +13,7 @@ from typing import Final, Literal
 
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
-from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.recall import Recall
+from gateway.core.history.pivot import Batch, Pivot, Recall
 from gateway.core.history.view import View, is_sent, make_view
 from gateway.core.limits.thresholds import SmallWindow, Thresholds, cap_minimum_reply, find_small_window
 from gateway.core.sizing.estimate import Estimate
@@ -117,9 +116,11 @@ def make_plan(
     situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], thresholds: Thresholds | None
 ) -> Plan:
     """thresholds: None if no limit is known."""
-    batches = [batch for batch in batches if _is_visible(batch, pivot)]
+    # One that marks only what the pivot covers is dropped.
+    batches = [batch for batch in batches if any(is_sent(pivot, mark.position) for mark in batch.marks)]
     view = situation.view(pivot, batches)
-    recalls = situation.choose_recalls(pivot)
+    # The pivot stands for what is before its end.
+    recalls = tuple([recall for recall in situation.recalls if recall.position >= view.start])
     estimate = situation.estimate(view)
     context = thresholds.context if thresholds is not None else None
     fits = context is None or estimate.tokens + find_least_output(situation.requested, context) <= context
@@ -127,13 +128,16 @@ def make_plan(
     received = estimate.tokens
     if pivot is not None or batches or recalls:
         received = max(received, int(situation.calibrated.total(View(None, {}))))
+    # A reply needs room in tokens only: bytes and pictures do not count.
+    true, in_tokens = situation.in_tokens, situation.estimate_tokens(view)
+    window = context if true is None else true.limits.context
     return Plan(
         pivot=pivot,
         batches=tuple(batches),
         new_batch=next((batch for batch in batches if batch not in situation.batches), None),
         received=received,
         sent=estimate.tokens,
-        output=_choose_output(situation, view, context),
+        output=choose_output(situation.requested, window, in_tokens, situation.minimum_reply),
         warning="; ".join(filter(None, (describe_cut(pivot, batches), excess))) or None,
         cut=min(_count_cut(situation, pivot, batches), max(0, received - estimate.tokens)),
         small_window=_find_small_window(situation) if pivot is not None else None,
@@ -178,21 +182,8 @@ def _find_small_window(situation: Situation) -> SmallWindow | None:
     ):
         return None
     opening = situation.opening_tokens if situation.policy.keep.opening else 0
-    whole_floor = int(situation.calibrated.environment) + opening
-    return find_small_window(situation.policy, situation.limits, situation.size, whole_floor)
-
-
-def _is_visible(batch: Batch, pivot: Pivot | None) -> bool:
-    """Whether the batch marks anything after the pivot. Otherwise it is dropped."""
-    return any(is_sent(pivot, mark.position) for mark in batch.marks)
-
-
-def _choose_output(situation: Situation, view: View, context: int | None) -> int | None:
-    """A reply needs room in tokens only: bytes and pictures do not count."""
-    if situation.in_tokens is not None:
-        context = situation.in_tokens.limits.context
-    estimate = situation.estimate_tokens(view)
-    return choose_output(situation.requested, context, estimate, situation.minimum_reply)
+    floor = int(situation.calibrated.environment) + opening
+    return find_small_window(situation.policy, situation.limits, situation.size, floor)
 
 
 def _describe_excess(situation: Situation, estimate: Estimate, context: int | None) -> str:
@@ -204,14 +195,10 @@ def _describe_excess(situation: Situation, estimate: Estimate, context: int | No
     }
     fixed = parts["leading block and tools"]
     if context is not None and fixed + find_least_output(situation.requested, context) > context:
-        taken, window = _show_thousands(fixed), _show_thousands(context)
-        return f"system prompt and tools take {taken} of {window} tokens: there is nothing to replace"
+        share = f"{fixed / 1000:.1f}k of {context / 1000:.1f}k"
+        return f"system prompt and tools take {share} tokens: there is nothing to replace"
     largest = max(parts, key=lambda part: parts[part])
     return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
-
-
-def _show_thousands(tokens: int) -> str:
-    return f"{tokens / 1000:.1f}k"
 
 
 # Of a plan that changes nothing.

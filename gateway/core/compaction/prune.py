@@ -6,13 +6,12 @@ the last resort, only for a request that was refused and would be refused again 
 """
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.compaction.plan import SLACK_TOKENS, find_least_output
 from gateway.core.compaction.situation import RefusedRequest, Situation
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
-from gateway.core.history.message import Message
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size, View, is_sent, make_view
 from gateway.core.limits.model_limits import Limits
@@ -93,13 +92,8 @@ def _find_marks(
     candidates: Sequence[int], sizes: Sequence[Size], view: View, length: int
 ) -> tuple[Mark, ...]:
     """Marks for the longer texts."""
-    longer = (position for position in candidates if sizes[position].chars > length)
-    return tuple(Mark(position, length) for position in longer if not _is_shorter(view, position, length))
-
-
-def _is_shorter(view: View, position: int, length: int) -> bool:
-    mark = view.marks.get(position)
-    return mark is not None and (mark.keep_chars is None or mark.keep_chars <= length)
+    shorter = {at for at, mark in view.marks.items() if mark.keep_chars is None or mark.keep_chars <= length}
+    return tuple(Mark(at, length) for at in candidates if sizes[at].chars > length and at not in shorter)
 
 
 def choose_batches(
@@ -151,25 +145,19 @@ def with_marks(
     view = make_view(pivot, older)
     merged = make_view(pivot, batches).marks | {mark.position: mark for mark in marks}
     decided = tuple(mark for position, mark in merged.items() if view.marks.get(position) != mark)
-    return [*older, replace(_make_batch(situation, view, decided), is_cut=is_cut)]
-
-
-def _make_batch(situation: Situation, view: View, marks: tuple[Mark, ...]) -> Batch:
-    conversation, calibrated = situation.conversation, situation.calibrated
-    after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
-    saved = sum(
-        calibrated.shown(view, mark.position, mark.position + 1)
-        - calibrated.shown(after, mark.position, mark.position + 1)
-        for mark in marks
-    )
-    return Batch(
+    after = view._replace(marks=view.marks | {mark.position: mark for mark in decided})
+    shown, positions = situation.calibrated.shown, [mark.position for mark in decided]
+    saved = sum(shown(view, at, at + 1) - shown(after, at, at + 1) for at in positions)
+    batch = Batch(
         owner=situation.owner,
-        key=conversation.key.hex(),
-        length=len(conversation.messages),
+        key=key,
+        length=len(situation.conversation.messages),
         placeholder=situation.policy.pruning.placeholder,
-        marks=marks,
+        marks=decided,
         saved_tokens=int(saved),
+        is_cut=is_cut,
     )
+    return [*older, batch]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,9 +213,8 @@ def choose_results(
 
 def _measure_messages(calibrated: CalibratedSizes, pruning: Pruning) -> list[float]:
     """The tokens of each message, calibrated or by the estimator alone."""
-    if pruning.calibrated:
-        tokens = list(calibrated.messages)
-    else:
+    tokens = list(calibrated.messages)
+    if not pruning.calibrated:
         tokens = [float(max(0, size.tokens - FRAME_TOKENS)) for size in calibrated.sizes.messages]
     most = pruning.part_tokens
     return tokens if most is None else [min(each, most) for each in tokens]
@@ -257,20 +244,15 @@ def _removable_share(size: Size) -> float:
     return size.removable / max(size.tokens, 1)
 
 
-def _is_result(message: Message) -> bool:
-    """A message of the model is never shortened, even if it contains a result of the upstream's own tools."""
-    return bool(message.results) and message.role != "assistant"
-
-
 def _find_candidates(conversation: Conversation, view: View, pruning: Pruning) -> frozenset[int]:
-    """Positions of tool results that may be pruned."""
-    messages = conversation.messages
-    turns = 0
-    found = []
+    """Positions of tool results that may be pruned. A message of the model never is one, even if it contains
+    a result of the upstream's own tools.
+    """
+    messages, turns, found = conversation.messages, 0, []
     end = min(find_open_group(conversation), len(messages) - pruning.keep_messages)
     for position in range(len(messages) - 1, view.start - 1, -1):
-        if messages[position].role == "user" and not messages[position].results:
-            turns += 1
-        elif _is_result(messages[position]) and turns >= pruning.keep_turns and position < end:
+        role, has_results = messages[position].role, bool(messages[position].results)
+        if has_results and role != "assistant" and turns >= pruning.keep_turns and position < end:
             found.append(position)
+        turns += role == "user" and not has_results
     return frozenset(found)

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core.economy import UNCACHED, Rates
-from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.recall import Recall
+from gateway.core.history.head import BranchLedger
+from gateway.core.history.pivot import Batch, Pivot, Recall
 from gateway.core.history.view import View, make_view
 from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
-from gateway.core.refusal.overflow import Overflow
+from gateway.core.refusal import Overflow
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, MeasuredRequest, Sizes, average_turn
 
@@ -105,19 +104,12 @@ class Situation:
     def thresholds(self) -> Thresholds | None:
         """None if no limit is known."""
         thresholds = choose_thresholds(self.policy, self.limits, self.size)
-        if thresholds is None:
-            return None
-        return replace(thresholds, opening=self._choose_opening(thresholds))
+        return thresholds and replace(thresholds, opening=self._choose_opening(thresholds))
 
     def _choose_opening(self, thresholds: Thresholds) -> int:
         """The whole opening, or its share of the window if it had to be cut."""
         has_cut = any(position < self.conversation.opening_end for position in self.cut_positions)
         return thresholds.opening if has_cut else max(thresholds.opening, self.opening_tokens)
-
-    def choose_recalls(self, pivot: Pivot | None) -> tuple[Recall, ...]:
-        """Those that are sent with this pivot: it stands for what is before its end."""
-        start = pivot.covers if pivot is not None else 0
-        return tuple([recall for recall in self.recalls if recall.position >= start])
 
     def view(self, pivot: Pivot | None, batches: Sequence[Batch]) -> View:
         """With the active recalls."""
@@ -143,8 +135,7 @@ class Situation:
 
     def estimate_tokens(self, view: View) -> Estimate:
         """The same in tokens alone, whatever bytes and pictures weigh."""
-        true = self.in_tokens
-        if true is None:
+        if (true := self.in_tokens) is None:
             return self.estimate(view)
         calibrated = calibrate_sizes(self.conversation, true.sizes, true.known)
         return estimate_view(self.conversation, calibrated, true.known, view)

@@ -95,9 +95,12 @@ def find_flaw(candidate: Candidate) -> Rejected | None:
     text = strip_thinking(candidate.text)
     if not text:
         return Rejected("empty")
-    return Rejected("refusal") if _is_refusal(text) else None
+    is_refusal = len(text) <= _LONGEST_REFUSAL_CHARS and _REFUSAL.match(text)
+    return Rejected("refusal") if is_refusal else None
 
 
+# Policies have few instructions, and each request that is measured asks.
+@lru_cache(maxsize=64)
 def find_headings(instruction: str) -> tuple[str, ...]:
     """Those that a summary is asked to have; none if its form is not given."""
     return tuple(map(_name_heading, _HEADING.findall(instruction)))
@@ -115,10 +118,6 @@ def has_headings(text: str, wanted: Sequence[str]) -> bool:
 
 def _name_heading(line: str) -> str:
     return line.strip(_BESIDE_HEADING).casefold()
-
-
-def _is_refusal(text: str) -> bool:
-    return len(text) <= _LONGEST_REFUSAL_CHARS and _REFUSAL.match(text) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,26 +150,21 @@ def judge_summary(candidate: Candidate, tokens: int, bounds: SummaryBounds) -> A
     return Accepted(text, tokens) if has_headings(text, bounds.headings) else Rejected("no headings")
 
 
-EMPTY: Final = Rejected("The summary is empty.", is_summarizer_fault=False)
-
-
-def find_edit_flaw(text: str, tokens: int, bounds: SummaryBounds) -> Rejected | None:
-    """None if the text may be used. tokens: of the text. bounds.cap_tokens: 0 if no window is known."""
+def find_edit_flaw(text: str, tokens: int, bounds: SummaryBounds) -> str | None:
+    """Why a person's text may not be used; None if it may. tokens: of the text. bounds.cap_tokens: 0 if no
+    window is known.
+    """
+    cap_tokens, begin = int(bounds.cap_tokens * CAP_TOLERANCE), f"The summary has about {tokens} tokens"
     if not text.strip():
-        return EMPTY
-    cap_tokens = int(bounds.cap_tokens * CAP_TOLERANCE)
+        return "The summary is empty."
     if bounds.cap_tokens and tokens > cap_tokens:
-        return _reject(f"The summary has about {tokens} tokens; at most {cap_tokens} are allowed here.")
+        return f"{begin}; at most {cap_tokens} are allowed here."
     if tokens > bounds.replaced_tokens * SMALLER_SHARE:
-        return _reject(
-            f"The summary has about {tokens} tokens and replaces about {bounds.replaced_tokens}: it must be"
-            " at least 10 % smaller than what it replaces."
+        return (
+            f"{begin} and replaces about {bounds.replaced_tokens}: it must be at least 10 % smaller than what"
+            " it replaces."
         )
     return None
-
-
-def _reject(reason: str) -> Rejected:
-    return Rejected(reason, is_summarizer_fault=False)
 
 
 def choose_summary_model(summary: Summary, model: str) -> str:
@@ -192,14 +186,8 @@ def wants_riding(policy: Policy, model: str, upstream: str) -> bool:
         and bool(prompts.ride.strip())
         and summary.upstream in (None, upstream)
         and choose_summary_model(summary, model) == model
-        and _has_headings(prompts.instruction)
+        and bool(find_headings(prompts.instruction))
     )
-
-
-# Policies have few instructions, and each request that is measured asks.
-@lru_cache(maxsize=64)
-def _has_headings(instruction: str) -> bool:
-    return bool(find_headings(instruction))
 
 
 # After three failures in a row the breaker opens; once the time is over, single attempts are allowed.

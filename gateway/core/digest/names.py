@@ -30,7 +30,7 @@ from gateway.core.session.tool_arguments import iter_strings, parse_arguments
 _Use = Literal["call", "user", "said", "result"]
 # How often each was needed again, relative to a result that says it once.
 _WEIGHTS: Final[Mapping[_Use, float]] = {"call": 5.0, "user": 4.0, "said": 2.0, "result": 1.0}
-# A mention of so many messages ago counts half. What the user says holds until the user says otherwise.
+# A mention of so many messages ago counts half.
 _HALF_LIFE: Final = 32
 # Each further message that mentions a fact adds this much of its weight, up to so many.
 _REPEATED: Final = 0.5
@@ -79,7 +79,9 @@ class _Mentions:
         """end: the number of messages. before: in how many earlier ones it was mentioned."""
         if not self.is_picked and not before:
             return 0.0
-        best = max(_WEIGHTS[use] / _find_age(use, end - at) for use, at in self.last.items())
+        # What the user says holds until the user says otherwise.
+        ages = {use: 1.0 if use == "user" else 1 + (end - at) / _HALF_LIFE for use, at in self.last.items()}
+        best = max(_WEIGHTS[use] / age for use, age in ages.items())
         return best * (1 + _REPEATED * min(self.times + before - 1, _MOST_REPEATED))
 
 
@@ -95,10 +97,6 @@ class RankedFacts:
     earlier: list[str]
     # The number of messages that mention a fact.
     counts: dict[str, int]
-
-
-def _find_age(use: _Use, messages: int) -> float:
-    return 1.0 if use == "user" else 1 + messages / _HALF_LIFE
 
 
 def choose_names(
@@ -119,7 +117,6 @@ def choose_names(
     # A fact has at least three characters, so this many are enough even if the summary mentions most of them.
     most = max(0, cap_chars)
     whole = _find_whole_paths([*ranked.mentioned[:most], *ranked.earlier[:most]], ranked.counts)
-    room = _ListRoom(cap_chars - len(f"\n\n{NAMES_HEADING}"))
     seen: set[str] = set()
 
     def pick(facts: Sequence[str]) -> Iterator[str]:
@@ -130,38 +127,26 @@ def choose_names(
                 seen.update((path, *_WORD.findall(path)))
                 yield path
 
+    mentioned, repeated, earlier = pick(ranked.mentioned), pick(ranked.repeated), pick(ranked.earlier)
+
+    def alternate() -> Iterator[str]:
+        """Facts of the messages, with the most repeated ones and those of the earlier summary in between."""
+        turns = ((mentioned, _MENTIONED), (repeated, _OFTEN), (earlier, _EARLIER))
+        while batch := [fact for facts, number in turns for fact in islice(facts, number)]:
+            yield from batch
+
     names: list[ListedName] = []
-    for fact in _alternate(pick(ranked.mentioned), pick(ranked.repeated), pick(ranked.earlier)):
+    folders: set[str] = set()
+    room = cap_chars - len(f"\n\n{NAMES_HEADING}")
+    for fact in alternate():
         name = ListedName(fact, ranked.counts.get(fact, 1))
-        if not room.take(str(name)):
+        folder, rest = split_path(str(name))
+        room -= len(rest) + len(SEPARATOR if folder in folders else f"\n{ITEM}{folder}{BEHIND_FOLDER}")
+        if room < 0:
             break
+        folders.add(folder)
         names.append(name)
     return tuple(names)
-
-
-class _ListRoom:
-    """What the rendered list has room for."""
-
-    def __init__(self, chars: int) -> None:
-        self.chars = chars
-        self._folders: set[str] = set()
-
-    def take(self, name: str) -> bool:
-        """False if there is no room for it."""
-        folder, rest = split_path(name)
-        chars = len(f"\n{ITEM}{folder}{BEHIND_FOLDER}") if folder not in self._folders else len(SEPARATOR)
-        chars += len(rest)
-        if chars > self.chars:
-            return False
-        self.chars -= chars
-        self._folders.add(folder)
-        return True
-
-
-def _alternate(mentioned: Iterator[str], repeated: Iterator[str], earlier: Iterator[str]) -> Iterator[str]:
-    """The facts of the messages, with the most repeated ones and those of the earlier summary in between."""
-    while batch := [*islice(mentioned, _MENTIONED), *islice(repeated, _OFTEN), *islice(earlier, _EARLIER)]:
-        yield from batch
 
 
 def _find_known(before: Told) -> dict[str, int]:
@@ -247,9 +232,11 @@ def _forget_oldest(mentions: dict[str, _Mentions]) -> dict[str, _Mentions]:
 def _parse_value(arguments: str) -> object:
     """The parsed arguments, or their text with unescaped line ends if they are not JSON."""
     value = parse_arguments(arguments)
-    if value is not None:
-        return value
-    return _shorten(arguments).replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+    return (
+        value
+        if value is not None
+        else _shorten(arguments).replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+    )
 
 
 def _shorten(text: str) -> str:

@@ -23,9 +23,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise, takewhile
 from typing import Final, NamedTuple
 
-from gateway.core.history.conversation import GONE, Conversation, Trim, add_link
+from gateway.core.history.conversation import GONE, Conversation, Span, Trim, add_link, merge_spans
 from gateway.core.history.message import Message, fingerprint_result
-from gateway.core.history.spans import Span, merge_spans
 
 # What clients write in place of a result that they clear, as found in their sources.
 PLACEHOLDERS: Final = (
@@ -158,11 +157,9 @@ def make_history_end(
     owner: str, key: str, conversation: Conversation, most_links: int | None = None
 ) -> HistoryEnd:
     """The record of a request. most_links: for how many messages it holds the chain at most; None for all."""
-    messages, chain, trim = conversation.messages, conversation.chain, conversation.trim
-    length = len(messages)
-    known_from = trim.known_from if trim is not None else 0
+    messages, chain, length = conversation.messages, conversation.chain, len(conversation.messages)
     kept = messages[max(length - _MOST_MESSAGES, 0) :]
-    known = min(len(kept), most_links or length, length - known_from)
+    known = min(len(kept), most_links or length, length - conversation.known_from)
     opening = messages[: conversation.opening_end]
     return HistoryEnd(
         owner=owner,
@@ -212,15 +209,11 @@ def continue_history(
 
 
 def _has_own_ids(messages: Iterable[Message]) -> bool:
-    """Whether each result answers a call whose id a provider has drawn, as most do. Some count instead:
-    `call_1`, `functions.read:12`.
+    """Whether each result answers a call whose id a provider has drawn, as most do: with digits and letters.
+    Some count instead: `call_1`, `functions.read:12`.
     """
-    return all(map(_is_drawn, (name for message in messages for name in message.results)))
-
-
-def _is_drawn(name: str) -> bool:
-    """What is drawn has digits and letters."""
-    return any(not (part.isdigit() or part.isalpha()) for part in _DRAWN.findall(name))
+    names = (name for message in messages for name in message.results)
+    return all(any(not (part.isdigit() or part.isalpha()) for part in _DRAWN.findall(name)) for name in names)
 
 
 def _is_complete(
@@ -254,25 +247,17 @@ def _is_cleared(before: str, now: bytes, placeholders: Collection[bytes]) -> boo
 def _find_rest(
     known: HistoryEnd, fingerprints: Sequence[str], received: Conversation, end: int, source: HistorySource
 ) -> "_Aligned | None":
-    run = _count_run(fingerprints, received.messages[:end])
-    if not _is_proof(received.messages[end - run : end]):
+    # How many messages at the end of both are the same.
+    pairs = zip(reversed(fingerprints), reversed(received.messages[:end]), strict=False)
+    run = sum(1 for _ in takewhile(lambda pair: pair[0] == _name(pair[1]), pairs))
+    different = {message.fingerprint: message.size_bytes for message in received.messages[end - run : end]}
+    if len(different) < _PROOF_MESSAGES or sum(different.values()) < _PROOF_BYTES:
         return None
     is_cut_run = known.is_cut and run == len(fingerprints)
     aligned = _align(known, fingerprints, received, end, is_cut_run=is_cut_run)
     if aligned is None or source.is_named or _is_rest(known, fingerprints, received, aligned, end):
         return aligned
     return None
-
-
-def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
-    """How many messages at the end of both are the same."""
-    pairs = zip(reversed(fingerprints), reversed(messages), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == _name(pair[1]), pairs))
-
-
-def _is_proof(run: Sequence[Message]) -> bool:
-    different = {message.fingerprint: message.size_bytes for message in run}
-    return len(different) >= _PROOF_MESSAGES and sum(different.values()) >= _PROOF_BYTES
 
 
 class _Aligned(NamedTuple):

@@ -1,15 +1,40 @@
-"""The results of compactions and prunings, pivots and marks, and whether they apply to a conversation.
+"""Pivots, marks and recalls: what compactions and prunings leave, and whether it applies to a conversation.
 
 Knows chains and positions. A missed match costs a summary; a wrong one corrupts a session, so matches are
-exact.
+exact, and what applies sends the same bytes in every later request of its branch.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.lists import NO_LISTS, Lists, Told
+
+# How a text came about: written by a model, made of quotes, or a note that something is missing. It is said
+# in front of it, because models take an unmarked summary for what was really said, with its mistakes.
+TextKind = Literal["summary", "digest", "note"]
+
+_HEADS: Final[dict[TextKind, str]] = {
+    "summary": (
+        "This is a summary of earlier messages of this conversation. "
+        "It was written by a model and is not verified."
+    ),
+    # The digest's own first line says how it was made.
+    "digest": "This is a digest of earlier messages of this conversation.",
+    # The policy's note says itself what is missing.
+    "note": "",
+}
+# The id is the only name of the conversation that a model can pass to a tool that searches (docs/recall.md).
+_KEPT: Final = "The originals are kept and can be searched under the conversation id {id}."
+
+
+def make_framing(kind: TextKind, conversation_id: str | None) -> str:
+    """One line, or "" if there is nothing to say. conversation_id: None where originals are not kept."""
+    kept = _KEPT.format(id=conversation_id) if conversation_id else ""
+    return " ".join(filter(None, (_HEADS[kind], kept)))
+
 
 # A user message between two of the assistant if no resume text is configured; some servers refuse an empty
 # text.
@@ -63,7 +88,7 @@ class Pivot:
     original: MadeText | None = None
     # The id of the conversation in which it was made, under which its originals are kept.
     conversation: str = ""
-    # Says what the summary is (`core.history.framing`); empty for none.
+    # Says what the summary is (`make_framing`); empty for none.
     framing: str = ""
     # Pieces of the originals that stand behind the summary; empty for none.
     recalled: str = ""
@@ -187,3 +212,60 @@ def _without_gone(batch: Batch, conversation: Conversation) -> Batch:
         return batch
     marks = [mark for mark in batch.marks if not conversation.is_gone(mark.position)]
     return replace(batch, marks=tuple(marks)) if len(marks) < len(batch.marks) else batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundExchange:
+    """call: a user message and the assistant's after it, as JSON of the wire format, separated by a comma.
+
+    Its name, and that there may be several, is how earlier versions have stored it.
+    """
+
+    call: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recall:
+    """A record. Those of another kind are of earlier versions, and count as absent."""
+
+    # The tenant.
+    owner: str
+    # The chain at `length`, in hex: of the request in which it was decided.
+    chain: str
+    length: int
+    # It stands before the message here, the newest one of that request.
+    position: int
+    kind: Literal["found"] = "found"
+    rounds: tuple[FoundExchange, ...]
+    # Raw tokens of all that is inserted, estimated.
+    tokens: int
+    created_seconds: float
+    # The id of the conversation in which it was made.
+    conversation: str = ""
+
+    @property
+    def key(self) -> str:
+        """Under which it is stored, in hex."""
+        parts = (self.chain.encode(), self.kind.encode())
+        return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The messages that are inserted, as JSON separated by commas."""
+        return ",".join(each.call for each in self.rounds)
+
+
+def find_eligible_recalls(conversation: Conversation, recalls: Sequence[Recall], start: int) -> list[Recall]:
+    """Recalls on the chain whose position is sent, in the order of their positions.
+
+    start: the first position behind the pivot. Where the client no longer sends the message at its position,
+    nothing is inserted.
+    """
+    eligible = [
+        recall
+        for recall in recalls
+        if is_on_chain(conversation, recall.chain, recall.length)
+        and start <= recall.position < len(conversation.messages)
+        and not conversation.is_gone(recall.position)
+    ]
+    return sorted(eligible, key=lambda recall: recall.position)

@@ -16,24 +16,20 @@ Purpose = Literal["main", "agent", "summary", "title"]
 LEADING_BYTES: Final = 2_048
 NEWEST_BYTES: Final = 16_384
 
-_SUMMARY_PHRASES: Final = (
-    b"You are performing a CONTEXT CHECKPOINT COMPACTION",  # Codex
-    b"Your task is to create a detailed summary of th",  # Claude Code, Cline
-    b"You are a helpful AI assistant tasked with summarizing conversations",  # Claude Code, opencode
-    b"You are the component that summarizes internal chat history",  # Gemini CLI, Qwen Code
-    b"You are an anchored context summarization assistant",  # opencode from 1.15
-    b"Provide a detailed prompt for continuing our conversation above",  # opencode
-    b"You write summaries of conversations between a user and an assistant",  # a gateway in front of this one
-    b"Stop here for a moment: the next answer is not for the task",  # the same, if its summary rides
-)
-_TITLE_PHRASES: Final = (
-    b"You are a title generator",  # opencode
-    b"Generate a concise, sentence-case title",  # Claude Code, Qwen Code
-)
-_PHRASES: Final[tuple[tuple[tuple[bytes, ...], Purpose], ...]] = (
-    (_SUMMARY_PHRASES, "summary"),
-    (_TITLE_PHRASES, "title"),
-)
+_PHRASES: Final[dict[bytes, Purpose]] = {
+    b"You are performing a CONTEXT CHECKPOINT COMPACTION": "summary",  # Codex
+    b"Your task is to create a detailed summary of th": "summary",  # Claude Code, Cline
+    # Claude Code, opencode
+    b"You are a helpful AI assistant tasked with summarizing conversations": "summary",
+    b"You are the component that summarizes internal chat history": "summary",  # Gemini CLI, Qwen Code
+    b"You are an anchored context summarization assistant": "summary",  # opencode from 1.15
+    b"Provide a detailed prompt for continuing our conversation above": "summary",  # opencode
+    # A gateway in front of this one; the same, if its summary rides.
+    b"You write summaries of conversations between a user and an assistant": "summary",
+    b"Stop here for a moment: the next answer is not for the task": "summary",
+    b"You are a title generator": "title",  # opencode
+    b"Generate a concise, sentence-case title": "title",  # Claude Code, Qwen Code
+}
 # A sub-agent names its parent or itself in one of these headers.
 _AGENT_HEADERS: Final = frozenset(
     {
@@ -64,10 +60,9 @@ def find_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
     """
     if not leading and not newest:
         return "agent" if is_agent else "main"
-    for phrases, purpose in _PHRASES:
-        for phrase in phrases:
-            if phrase in leading or phrase in newest:
-                return purpose
+    for phrase, purpose in _PHRASES.items():
+        if phrase in leading or phrase in newest:
+            return purpose
     return "agent" if is_agent else "main"
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gateway.core.history.pivot import Batch, Mark, Pivot
-from gateway.core.history.recall import Recall
+from gateway.core.history.pivot import Batch, Mark, Pivot, Recall
 
 # Raw tokens of a message's role and separators.
 FRAME_TOKENS = 4
@@ -55,22 +54,17 @@ def make_view(pivot: Pivot | None, batches: Sequence[Batch], recalls: Sequence[R
     if not batches and not recalls:
         return View(pivot, {})
     marks = {mark.position: mark for batch in batches for mark in batch.marks}
-    start = pivot.covers if pivot else 0
     kept = {position: mark for position, mark in marks.items() if is_sent(pivot, position)}
-    return View(pivot, kept, _count_inserted(recalls, start) if recalls else _NOTHING)
+    inserted: dict[int, int] = {}
+    for recall in recalls:
+        if recall.position >= (pivot.covers if pivot else 0):
+            inserted[recall.position] = inserted.get(recall.position, 0) + recall.tokens
+    return View(pivot, kept, inserted or _NOTHING)
 
 
 def is_sent(pivot: Pivot | None, position: int) -> bool:
     """Whether the pivot leaves this message: it is behind it, or in the opening."""
     return pivot is None or position >= pivot.covers or position < pivot.opening_end
-
-
-def _count_inserted(recalls: Sequence[Recall], start: int) -> dict[int, int]:
-    tokens: dict[int, int] = {}
-    for recall in recalls:
-        if recall.position >= start:
-            tokens[recall.position] = tokens.get(recall.position, 0) + recall.tokens
-    return tokens
 
 
 def shown_tokens(size: Size, mark: Mark | None) -> int:

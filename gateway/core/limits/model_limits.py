@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gateway.core.counts import LARGEST_COUNT
+
 # No chat model has a smaller window; a larger number is a mistake, or means "unlimited".
 _SMALLEST_TOKENS: Final = 256
 _LARGEST_TOKENS: Final = 100_000_000
@@ -33,7 +35,6 @@ _SHARE_OF_REFUSED: Final = 0.9
 _SMALLEST_GUESS_TOKENS: Final = 4_096
 # Routers and the models behind them count tokens differently; a prompt this far above a window disproves it.
 _DISPROVED: Final = 1.5
-_LARGEST_COUNT: Final = 1 << 40
 # Part of the lookup rule of the bundled tables (`_source`): Bedrock writes region and vendor before a
 # model's name.
 _REGION = re.compile(r"(?:us-gov|us|eu|apac|jp|au|ca|sa|global)\.(?=.)")
@@ -104,7 +105,9 @@ def choose_limits(sources: Sources) -> Limits:
     """
     if sources.has_long_window:
         # List and table describe the model without the flag; errors were made with it.
-        known = _with_long_window(sources.listed.with_defaults(sources.table)).with_caps(sources.proven)
+        listed = sources.listed.with_defaults(sources.table)
+        window = max(_LONG_WINDOW_TOKENS, listed.context or 0)
+        known = replace(listed, context=window, input=None).with_caps(sources.proven)
     else:
         known = sources.listed.with_caps(sources.proven).with_defaults(sources.table)
     return sources.configured.with_defaults(known.with_caps(sources.suspected))
@@ -125,10 +128,6 @@ def name_window_source(sources: Sources) -> str:
     )
     found = (name for name, limits in named if window in (limits.context, limits.input))
     return next(found, "beta header")
-
-
-def _with_long_window(limits: Limits) -> Limits:
-    return replace(limits, context=max(_LONG_WINDOW_TOKENS, limits.context or 0), input=None)
 
 
 def has_long_window(model: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -208,13 +207,10 @@ def _has_window(limits: Limits) -> bool:
 def _plausible(limits: Limits) -> Limits:
     """Only the numbers that could be limits."""
     known = {field: getattr(limits, field) or 0 for field in _FIELDS}
-    return Limits(
-        **{
-            field: number
-            for field, number in known.items()
-            if (is_plausible(number) if field in _TOKEN_FIELDS else 0 < number <= _LARGEST_COUNT)
-        }
-    )
+    for field, number in known.items():
+        if not (is_plausible(number) if field in _TOKEN_FIELDS else 0 < number <= LARGEST_COUNT):
+            known[field] = None
+    return Limits(**known)
 
 
 def make_names(model: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Keep, Policy, Trigger
+from gateway.core.policy import Policy, Trigger
 
 # A shorter summary says nothing, whatever the window.
 _SMALLEST_SUMMARY_TOKENS: Final = 64
@@ -83,8 +83,9 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
     base = limits.context or limits.input
     if not base:
         return None
-    trigger = policy.trigger
-    reserve = _choose_reserve(trigger, size.requested or limits.output or 0, base)
+    trigger, keep = policy.trigger, policy.keep
+    wanted = max(size.requested or limits.output or 0, trigger.reserve_minimum)
+    reserve = int(min(wanted, trigger.reserve_maximum, trigger.reserve_ratio * base))
     window = min(limits.context or limits.input + reserve, limits.input + reserve) if limits.input else base
     hard, soft = _choose_hard_and_soft(trigger, limits, window, reserve, size.growth)
     if size.purpose == "summary":
@@ -94,13 +95,17 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
     hard, soft = max(1, hard - excess), max(1, soft - excess)
     cap = int(min(policy.summary.max_tokens, _SUMMARY_SHARE * window))
     longest_summary = max(_SMALLEST_SUMMARY_TOKENS, cap)
+    tail = min(keep.tail_tokens, keep.tail_ratio * hard)
+    if keep.tail_window:
+        tail = keep.tail_window * window + _ROUNDING_TOKENS
     usual = Thresholds(
         window=window,
         context=limits.context or None,
         hard=hard,
         soft=soft,
-        target=_choose_target(trigger, hard, size.floor),
-        tail=_choose_tail(policy.keep, window, hard),
+        # The hard threshold itself if the floor reaches it.
+        target=max(1, min(hard, size.floor + int(trigger.target_ratio * max(0, hard - size.floor)))),
+        tail=int(tail),
         opening=max(1, int(_OPENING_SHARE * window)),
         summary=longest_summary,
         longest_summary=longest_summary,
@@ -125,21 +130,6 @@ def count_turns_that_fit(thresholds: Thresholds, size: RequestSize) -> float:
 def cap_minimum_reply(minimum_reply: int, window: int) -> int:
     """The minimum reply that is respected: 0 if it would take too much of the window."""
     return minimum_reply if minimum_reply <= _LARGEST_MINIMUM_REPLY_SHARE * window else 0
-
-
-def usable_tokens(limits: Limits, trigger: Trigger) -> int | None:
-    """The source formula (000 and 001 in docs/sources.md); None without a context limit.
-
-    `input - input_reserve ?? context - min(output ?? cap, cap)`. It may be negative, because a cap on the
-    output can be larger than a window.
-    """
-    if not limits.context:
-        return None
-    reply = min(limits.output or trigger.output_cap, trigger.output_cap)
-    if not limits.input:
-        return limits.context - reply
-    reserve = trigger.input_reserve
-    return limits.input - (min(trigger.reserve_maximum, reply) if reserve is None else reserve)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,16 +188,13 @@ def _find_sufficient(policy: Policy, limits: Limits, size: RequestSize) -> int |
     known = limits.context or limits.input or 0
 
     def grow(window: int) -> Thresholds | None:
-        more = window - known
-        return choose_thresholds(
-            policy,
-            Limits(
-                context=limits.context + more if limits.context else None,
-                input=limits.input + more if limits.input else None,
-                output=limits.output,
-            ),
-            size,
+        context, most = limits.context, limits.input
+        larger = replace(
+            limits,
+            context=context + window - known if context else None,
+            input=most + window - known if most else None,
         )
+        return choose_thresholds(policy, larger, size)
 
     def holds_turns(window: int) -> bool:
         found = grow(window)
@@ -222,59 +209,48 @@ def _find_sufficient(policy: Policy, limits: Limits, size: RequestSize) -> int |
 def _choose_hard_and_soft(
     trigger: Trigger, limits: Limits, window: int, reserve: int, growth: float
 ) -> tuple[int, int]:
-    match trigger.formula:
-        case "source":
-            hard = _largest_not_full(trigger, _choose_source_hard(limits, trigger, window))
-            return hard, hard
-        case "ratio":
-            hard = _largest_not_full(trigger, _apply_ratio(trigger.hard_ratio, window, reserve))
-            soft = _largest_not_full(trigger, _apply_ratio(trigger.soft_ratio, window, reserve))
-            return hard, min(hard, soft)
-        case "adaptive":
-            hard = _choose_adaptive_hard(trigger, window, reserve)
-            return hard, _choose_adaptive_soft(trigger, window, hard, growth)
-
-
-def _largest_not_full(trigger: Trigger, threshold: int) -> int:
-    return max(1, threshold - 1) if trigger.at_line else threshold
-
-
-def _choose_tail(keep: Keep, window: int, hard: int) -> int:
-    if keep.tail_window:
-        return int(keep.tail_window * window + _ROUNDING_TOKENS)
-    return int(min(keep.tail_tokens, keep.tail_ratio * hard))
-
-
-def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
-    wanted = min(max(output, trigger.reserve_minimum), trigger.reserve_maximum)
-    return int(min(wanted, trigger.reserve_ratio * window))
+    if trigger.formula == "adaptive":
+        hard = _choose_adaptive_hard(trigger, window, reserve)
+        lead = max(trigger.growth_turns * growth, trigger.soft_minimum * window)
+        return hard, max(1, hard - int(min(lead, trigger.soft_maximum * window)))
+    if trigger.formula == "source":
+        hard = soft = _choose_source_hard(limits, trigger, window)
+    else:
+        hard, soft = (
+            max(1, min(int(ratio * window - reserve + _ROUNDING_TOKENS), window - 1))
+            for ratio in (trigger.hard_ratio, trigger.soft_ratio)
+        )
+    # The largest that is not full.
+    below = 1 if trigger.at_line else 0
+    return max(1, hard - below), max(1, min(hard, soft) - below)
 
 
 def _choose_source_hard(limits: Limits, trigger: Trigger, window: int) -> int:
-    usable = usable_tokens(limits, trigger) or limits.input or window
-    # An input limit as large as the window leaves no room for a reply, so the threshold stays below it.
-    return max(1, min(max(usable, int(_SMALLEST_USABLE_SHARE * window)), window - 1))
+    """The source formula (000 and 001 in docs/sources.md), where a context limit is known:
+    `input - input_reserve ?? context - min(output ?? cap, cap)`.
 
-
-def _apply_ratio(ratio: float, window: int, reserve: int) -> int:
-    return max(1, min(int(ratio * window - reserve + _ROUNDING_TOKENS), window - 1))
+    A cap on the output can be larger than a window, so that nothing is left of it. An input limit as large as
+    the window leaves no room for a reply, so the threshold stays below it.
+    """
+    reply = min(limits.output or trigger.output_cap, trigger.output_cap)
+    usable = limits.input or window
+    if limits.context and limits.input:
+        reserve = trigger.input_reserve
+        usable = limits.input - (min(trigger.reserve_maximum, reply) if reserve is None else reserve)
+    elif limits.context:
+        usable = limits.context - reply
+    return max(
+        1, min(max(usable or limits.input or window, int(_SMALLEST_USABLE_SHARE * window)), window - 1)
+    )
 
 
 def _choose_adaptive_hard(trigger: Trigger, window: int, reserve: int) -> int:
     start = _CLIENT_MARGIN_FROM_TOKENS
-    if window >= start:
-        below_clients = window - trigger.client_margin
-    else:
-        # Rounded down like the other terms; otherwise a soft threshold could fall by a token.
-        at_start = start - trigger.client_margin
-        below_clients = at_start - ceil(_SLOPE_BELOW_CLIENT_MARGIN * (start - window))
+    # Rounded down like the other terms; otherwise a soft threshold could fall by a token.
+    missing = ceil(_SLOPE_BELOW_CLIENT_MARGIN * (start - window)) if window < start else 0
+    below_clients = max(window, start) - trigger.client_margin - missing
     below_clients = below_clients if below_clients > 0 else window
     return max(1, int(min(trigger.hard_ratio * window, window - reserve, below_clients)))
-
-
-def _choose_adaptive_soft(trigger: Trigger, window: int, hard: int, growth: float) -> int:
-    lead = max(trigger.growth_turns * growth, trigger.soft_minimum * window)
-    return max(1, hard - int(min(lead, trigger.soft_maximum * window)))
 
 
 def _leave_room_for_turns(usual: Thresholds, trigger: Trigger, size: RequestSize) -> Thresholds:
@@ -302,8 +278,3 @@ def _leave_room_for_turns(usual: Thresholds, trigger: Trigger, size: RequestSize
 
 def _choose_least_summary(longest: int, turn: float) -> int:
     return min(longest, max(_USEFUL_SUMMARY_TOKENS, int(_USEFUL_SUMMARY_TURNS * turn)))
-
-
-def _choose_target(trigger: Trigger, hard: int, floor: int) -> int:
-    """The hard threshold itself if the floor reaches it."""
-    return max(1, min(hard, floor + int(trigger.target_ratio * max(0, hard - floor))))

@@ -3,8 +3,7 @@
 import re
 from typing import Final
 
-from gateway.core.history.tagged_blocks import without_blocks
-from gateway.core.history.transcript import TranscriptEntry, list_entries
+from gateway.core.history.transcript import TranscriptEntry, list_entries, without_blocks
 
 LONGEST_TITLE_CHARS: Final = 100
 # Of a longer text its beginning and its end are read: a pattern that looks through it holds up other threads.

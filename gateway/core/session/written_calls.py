@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
 from typing import Final, NamedTuple
 
-from gateway.core.history.tagged_blocks import iter_blocks
+from gateway.core.history.transcript import iter_blocks
 from gateway.core.session.patches import parse_search_blocks
 
 _TAGS: Final = (

@@ -105,11 +105,9 @@ def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> C
     """`known.past`: heads of the same scope with usage, the oldest first."""
     changed = conversation.find_changed()
     steps = find_steps(sizes, known.past, changed)
-    first = find_first(conversation, sizes, known, changed)
+    first = find_first(sizes, known, changed)
     informative = find_informative([first, *steps] if first else steps)
-    ratio = (
-        choose_ratio(informative) if informative else _choose_whole_ratio(conversation, sizes, known, changed)
-    )
+    ratio = choose_ratio(informative) if informative else _choose_whole_ratio(sizes, known, changed)
     tokens = [size.tokens * ratio for size in sizes.messages]
     if first is not None and _is_of_known_parts(first, ratio):
         _spread(tokens, sizes, first)
@@ -172,20 +170,19 @@ def _has_any(positions: Sequence[int], start: int, end: int) -> bool:
     return bisect_left(positions, start) < bisect_left(positions, end)
 
 
-def find_first(
-    conversation: Conversation, sizes: Sizes, known: Known, changed: Sequence[int] = ()
-) -> Step | None:
+def find_first(sizes: Sizes, known: Known, changed: Sequence[int] = ()) -> Step | None:
     """A response whose whole prompt is known: to the first one of a conversation everything was new.
 
     Behind a restart memory has the newest responses alone. The smaller of two prompts tells most of the
     environment: that of the oldest response, or of the oldest that was sent like the nearest one. None if
     neither is known, or if the client has changed what it sent then.
     """
-    found = [
-        _read_whole(conversation, sizes, head, view)
-        for head, view in _find_whole(known)
-        if not _has_any(changed, view.start, head.length)
-    ]
+    found = []
+    for head, view in _find_whole(known):
+        if not _has_any(changed, view.start, head.length):
+            raw = measure(view, sizes.messages, sizes.environment, head.length)
+            positions = slice(view.start, head.length)
+            found.append(Step(positions, head.prompt_tokens, Size(raw, _add_up(sizes, positions).chars)))
     return min(found, key=lambda step: step.raw.tokens, default=None)
 
 
@@ -197,12 +194,6 @@ def _find_whole(known: Known) -> Iterator[tuple[Head, View]]:
     *_, oldest = (None, *takewhile(lambda head: is_sent_alike(head, past[-1]), reversed(past)))
     if oldest is not None:
         yield oldest, known.head_view
-
-
-def _read_whole(conversation: Conversation, sizes: Sizes, head: Head, view: View) -> Step:
-    raw = measure(view, sizes.messages, sizes.environment, head.length)
-    positions = slice(view.start, head.length)
-    return Step(positions, head.prompt_tokens, Size(raw, _add_up(sizes, positions).chars))
 
 
 def _list_untold(first: Step | None, steps: Sequence[Step]) -> list[int]:
@@ -257,9 +248,7 @@ def _add_up(sizes: Sizes, positions: slice) -> Size:
     return Size(sum(size.tokens for size in shown), sum(size.chars for size in shown))
 
 
-def _choose_whole_ratio(
-    conversation: Conversation, sizes: Sizes, known: Known, changed: Sequence[int]
-) -> float:
+def _choose_whole_ratio(sizes: Sizes, known: Known, changed: Sequence[int]) -> float:
     """The ratio of the last prompt as a whole, or else the calibration's."""
     head = known.head
     if head is None or _has_any(changed, known.head_view.start, head.length):

@@ -1,1 +1,0 @@
-"""What an upstream's error says about size. Knows neither JSON nor streams, nor what to do about it."""
