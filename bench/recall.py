@@ -10,6 +10,7 @@ knows what it misses; auto knows nothing of what comes. Both bring at most 1,600
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,8 +23,7 @@ from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
 from gateway.originals.beside_summary import PieceChooser, PlacedPart
-from gateway.originals.file_search import find_pieces, make_bound
-from gateway.originals.index_file import IndexedMessage, add_messages, open_index
+from gateway.originals.index import IndexBatch, IndexedMessage, add_batch, find_pieces, open_index
 from gateway.originals.parts import Part
 
 # Of a window of 32,768 tokens, by the preset `adaptive`.
@@ -225,17 +225,18 @@ def _unescape(arguments: str) -> str:
 
 
 def _fill_index(path: Path, session: Sequence[TranscriptEntry]) -> None:
-    messages = [
-        IndexedMessage(position, str(position), float(position), _FOREVER, _parts(entry))
-        for position, entry in enumerate(session)
-    ]
-    with open_index(path) as index:
-        add_messages(index, messages)
+    """Each message as a list of its own, so that a search can end before any."""
+    path.touch()
+    with closing(open_index(path)) as index:
+        index.execute("PRAGMA synchronous=OFF")
+        for position, entry in enumerate(session):
+            messages = [IndexedMessage(position, _parts(entry))]
+            add_batch(index, IndexBatch("", f"bench/{position}", 0, 1, _FOREVER, messages))
 
 
 def _search(path: Path, query: str, before: int) -> Texts:
-    with open_index(path) as index:
-        rows = find_pieces(index, make_bound(before, 0.0), find_terms(query), 60)
+    with closing(open_index(path)) as index:
+        rows = find_pieces(index, "", [f"bench/{position}" for position in range(before)], find_terms(query))
     candidates = [
         PieceCandidate((row.position,), row.start, row.start + len(row.text), row.text) for row in rows
     ]

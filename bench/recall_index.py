@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,21 +23,20 @@ import httpx2 as httpx
 
 from bench.subject import Subject
 from bench.table import print_table, render_target
-from gateway.originals.archive import Removals
-from gateway.originals.catch_up import cut_batches
-from gateway.originals.index import OriginalsIndex
-from gateway.originals.index_file import IndexedMessage, add_messages
-from gateway.originals.index_files import IndexBounds, IndexFiles
+from gateway.core.search.ranking import PieceCandidate, choose_pieces
+from gateway.core.search.terms import find_terms
+from gateway.originals.archive import cut_slices
+from gateway.originals.index import IndexBatch, IndexedMessage, add_batch, find_pieces
+from gateway.originals.index_folder import IndexFolder
 from gateway.originals.parts import read_parts
-from gateway.originals.search import Scope
-from gateway.store.blobs import make_blobs
-from gateway.store.sqlite import SqliteStore
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 _TAG: Final = "0" * 32
 _NEVER: Final = 1e12
 _MANY: Final = 20
 _ROUNDS: Final = 3
+_MOST_PIECES: Final = 5
+_MOST_TOKENS: Final = 1_600
 _SEARCH_MS: Final = 10.0
 _TURN_SHARE: Final = 0.05
 # What people and models ask.
@@ -84,9 +84,9 @@ async def print_recall_index(gateway: Subject, megabytes: int) -> None:
     rows, rate = [], 0.0
     for conversations in (_MANY, 1):
         with tempfile.TemporaryDirectory() as folder:
-            files = IndexFiles(Path(folder) / "search", IndexBounds(1 << 40, 1 << 40))
-            indexed = _fill(files, Path(folder), sessions, megabytes * 1_000_000, conversations)
-            times = await _search(files, sessions, conversations)
+            index = IndexFolder(Path(folder) / "search")
+            indexed, lists = _fill(index, Path(folder), sessions, megabytes * 1_000_000, conversations)
+            times = _search(index, sessions, lists)
         rate = indexed.text_bytes / indexed.seconds
         rows.append(
             (
@@ -132,9 +132,10 @@ def _load_sessions() -> list[list[bytes]]:
 
 
 def _fill(
-    files: IndexFiles, folder: Path, sessions: Sequence[list[bytes]], size: int, conversations: int
-) -> Indexed:
-    """size: in bytes of messages, shared out evenly."""
+    folder: IndexFolder, place: Path, sessions: Sequence[list[bytes]], size: int, conversations: int
+) -> tuple[Indexed, list[list[str]]]:
+    """And the lists of each conversation. size: in bytes of messages, shared out evenly."""
+    lists: list[list[str]] = []
     begun = time.process_time()
     text_bytes = 0
     messages = _repeat(sessions)
@@ -144,17 +145,18 @@ def _fill(
             some.append((len(some), next(messages)))
             some_bytes += len(some[-1][1])
         text_bytes += some_bytes
-        for batch in cut_batches(some, lambda each: len(each[1])):
+        lists.append([])
+        for at, batch in enumerate(cut_slices(some, lambda each: len(each[1]))):
+            lists[-1].append(f"c{number}/{at:04}")
             parsed = [_parse(position, raw) for position, raw in batch]
-            with files.writing(_TAG, f"c{number}") as index:
-                add_messages(index, parsed)
+            folder.run(partial(add_batch, batch=IndexBatch(_TAG, lists[-1][-1], 0, 1, _NEVER, parsed)))
     seconds = time.process_time() - begun
-    file_bytes = sum(path.stat().st_size for path in folder.rglob("*.sqlite"))
-    return Indexed(text_bytes=text_bytes, file_bytes=file_bytes, seconds=seconds)
+    file_bytes = sum(path.stat().st_size for path in place.rglob("*.sqlite"))
+    return Indexed(text_bytes=text_bytes, file_bytes=file_bytes, seconds=seconds), lists
 
 
 def _parse(position: int, raw: bytes) -> IndexedMessage:
-    return IndexedMessage(position, f"{position}", 0.0, _NEVER, read_parts("chat", raw, ()))
+    return IndexedMessage(position, read_parts("chat", raw, ()))
 
 
 def _repeat(sessions: Sequence[list[bytes]]) -> Iterator[bytes]:
@@ -163,12 +165,10 @@ def _repeat(sessions: Sequence[list[bytes]]) -> Iterator[bytes]:
             yield _NAME.sub(rb"\g<0>v%d" % (number // len(sessions)), raw)
 
 
-async def _search(files: IndexFiles, sessions: Sequence[list[bytes]], conversations: int) -> list[Searched]:
-    """Of questions, and of words that the sessions hold."""
-    store = SqliteStore(None)
-    await store.open()
-    blobs = make_blobs(store, None, "original", max_bytes=1 << 20, keep_seconds=60.0)
-    search = OriginalsIndex(Removals(store, 60.0), blobs, files, 60.0, lambda: 1.0)
+def _search(
+    folder: IndexFolder, sessions: Sequence[list[bytes]], lists: Sequence[Sequence[str]]
+) -> list[Searched]:
+    """Of questions, and of words that the sessions hold. lists: of each conversation."""
     rng = random.Random(1)
     words = [word for session in sessions for raw in session[:20] for word in raw.decode().split()]
     drawn = [" ".join(rng.sample(words, count)) for count in (1, 2, 4, 8, 16) for _ in range(4)]
@@ -176,11 +176,17 @@ async def _search(files: IndexFiles, sessions: Sequence[list[bytes]], conversati
     for number in range(_ROUNDS * (len(_QUESTIONS) + len(drawn))):
         query = (*_QUESTIONS, *drawn)[number % (len(_QUESTIONS) + len(drawn))]
         begun, cpu_begun = time.perf_counter(), time.process_time()
-        await search.search(_TAG, [Scope(f"c{number % conversations}")], query)
+        _find(folder, lists[number % len(lists)], query)
         times.append(Searched(time.perf_counter() - begun, time.process_time() - cpu_begun))
-    await search.close()
-    await store.close()
     return times
+
+
+def _find(folder: IndexFolder, lists: Sequence[str], query: str) -> None:
+    rows = folder.run(lambda index: find_pieces(index, _TAG, lists, find_terms(query)))
+    candidates = [
+        PieceCandidate((row.position,), row.start, row.start + len(row.text), row.text) for row in rows
+    ]
+    choose_pieces(candidates, _MOST_PIECES, _MOST_TOKENS)
 
 
 def _find_median(times: Sequence[Searched]) -> float:

@@ -66,7 +66,7 @@ _ACCOUNT_HEADERS: Final = (
 )
 _COOKIE_HEADERS: Final = ("cookie", "cookie2")
 # These are the caller's, and never sent beside a key of the upstream.
-_CALLERS: Final = frozenset(
+CALLERS_OWN: Final = frozenset(
     name.encode() for name in (*CREDENTIAL_HEADERS, *_ACCOUNT_HEADERS, *_COOKIE_HEADERS)
 )
 _SET_COOKIES: Final = frozenset({b"set-cookie", b"set-cookie2"})
@@ -290,7 +290,7 @@ def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str
     key = upstream.api_key
     dropped = _NOT_FORWARDED | _find_connection_options(raw)
     if key is not None:
-        dropped |= _CALLERS
+        dropped |= CALLERS_OWN
     spellings: dict[bytes, str] = {}
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in raw:

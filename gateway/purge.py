@@ -14,8 +14,8 @@ from gateway.store.stores import Stores
 
 
 class PurgeCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many records were deleted. state: with the compaction log; in memory and on Redis with everything,
-    and the others are 0. originals: with diffs.
+    """How many records were deleted. state: with the compaction log, sessions and their diffs; in memory and
+    on Redis with everything, and the others are 0.
     """
 
     state: int = 0

@@ -25,7 +25,7 @@ import uvloop
 
 import gateway
 from bench.stub import serve
-from gateway.app.gateway import running
+from gateway.app.gateway import Gateway
 from gateway.settings import load_settings
 
 _OURS: Final = os.path.dirname(gateway.__file__) + os.sep
@@ -201,7 +201,7 @@ async def run(profile: Profile, cases: Sequence[Case]) -> list[tuple[Case, Count
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gateway.yaml"
         path.write_text(_SETTINGS.format(port=upstream_port))
-        async with running(load_settings(path, {}, host="127.0.0.1", port=0)) as counted:
+        async with Gateway(load_settings(path, {}, host="127.0.0.1", port=0)) as counted:
             await counted.process.tokenizer.load()
             return await asyncio.to_thread(_count_all, counted.port, profile, cases)
 

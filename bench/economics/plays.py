@@ -130,8 +130,9 @@ async def _play(task: _Task, found: list[_Done]) -> None:
 
 async def _play_each(requests: Iterable[RecordedRequest], sessions: Sequence[ReplaySession]) -> None:
     for request in requests:
+        body = request.body
         for session in sessions:
-            await session.play(request)
+            await session.play(request, body)
 
 
 def make_settings(tariff: Tariff, policies: Mapping[str, str], window: int) -> dict[str, Settings]:

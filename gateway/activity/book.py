@@ -17,6 +17,7 @@ from gateway.activity.counting import (
     count_summary,
     trust_usage,
 )
+from gateway.activity.economics import fill
 from gateway.activity.prices import FindPrice, find_no_price
 from gateway.activity.record import (
     KEPT_SUMMARIES,
@@ -378,22 +379,11 @@ def _note_newest(entry: Entry, turn: Turn, plan: Plan, now: float) -> None:
     if thresholds is not None:
         activity.window, activity.soft, activity.hard = thresholds.window, thresholds.soft, thresholds.hard
     if pivot is not entry.pivot or (pivot is None and activity.pivot is not None):
-        entry.pivot, activity.pivot = pivot, _describe_pivot(pivot)
+        entry.pivot = pivot
+        activity.pivot = fill(PivotNote, pivot, kind=_name_kind(pivot)) if pivot is not None else None
         entry.summary_hash = hash(pivot.summary) if pivot is not None else None
     if plan.batches or activity.batches:
         activity.batches = tuple([batch.key for batch in plan.batches])
-
-
-def _describe_pivot(pivot: Pivot | None) -> PivotNote | None:
-    if pivot is None:
-        return None
-    return PivotNote(
-        key=pivot.key,
-        kind=_name_kind(pivot),
-        covers=pivot.covers,
-        saved_tokens=pivot.saved_tokens,
-        created_seconds=pivot.created_seconds,
-    )
 
 
 def _name_kind(pivot: Pivot) -> SummaryKind:

@@ -1,13 +1,14 @@
 """What conversations used and cost, and what they would have cost without the gateway: of one or several."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import structs
 
 from gateway.activity.record import ConversationActivity
-from gateway.core.money import add_usd
+from gateway.core.money import sum_usd
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _USD_DIGITS: Final = 6
 _HEADER_MONEY: Final = ("spent_usd", "summary_usd", "with_usd", "without_usd")
@@ -49,40 +50,44 @@ class Economics(msgspec.Struct, frozen=True, kw_only=True):
     died: int = 0
 
 
-_COUNTS: Final = (
-    *("prompt_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
-    *("summary_calls", "riding_calls", "unused_summaries", "compared_requests"),
-)
-_MONEY: Final = ("riding_usd", "with_usd", "without_usd")
-
-
 def make_economics(activity: ConversationActivity) -> Economics:
     totals = activity.totals
-    counts: dict[str, Any] = {name: getattr(totals, name) for name in _COUNTS}
-    money: dict[str, Any] = {name: round_usd(getattr(totals, name)) for name in _MONEY}
-    if not totals.compared_requests:
-        money["with_usd"] = None
-    breaks = CacheBreaks(
-        compaction=totals.compaction_breaks,
-        pruning=totals.pruning_breaks,
-        edit=totals.edit_breaks,
-        history=totals.history_breaks,
+    return fill(
+        Economics,
+        totals,
+        riding_usd=round_usd(totals.riding_usd),
+        with_usd=round_usd(totals.with_usd) if totals.compared_requests else None,
+        without_usd=round_usd(totals.without_usd),
+        breaks=CacheBreaks(
+            compaction=totals.compaction_breaks,
+            pruning=totals.pruning_breaks,
+            edit=totals.edit_breaks,
+            history=totals.history_breaks,
+        ),
+        died=int(activity.unshortened.died_at > 0),
     )
-    return Economics(**counts, **money, breaks=breaks, died=int(activity.unshortened.died_at > 0))
 
 
 def sum_economics(each: Iterable[Economics]) -> Economics:
-    sums: dict[str, Any] = dict.fromkeys((*_COUNTS, "died"), 0) | dict.fromkeys(_MONEY)
-    breaks = dict.fromkeys(CacheBreaks.__struct_fields__, 0)
-    for one in each:
-        for name in (*_COUNTS, "died"):
-            sums[name] += getattr(one, name)
-        for name in _MONEY:
-            sums[name] = add_usd(sums[name], getattr(one, name))
-        for name, count in structs.asdict(one.breaks).items():
-            breaks[name] += count
-    money = {name: round_usd(sums[name]) for name in _MONEY}
-    return Economics(**sums | money, breaks=CacheBreaks(**breaks))
+    summed = list(each)
+    breaks = sum_fields([one.breaks for one in summed], CacheBreaks.__struct_fields__)
+    names = [name for name in Economics.__struct_fields__ if name != "breaks"]
+    return Economics(**sum_fields(summed, names), breaks=CacheBreaks(**breaks))
+
+
+def sum_fields(each: Sequence[msgspec.Struct], names: Iterable[str]) -> dict[str, Any]:
+    """Of money where the name ends in `_usd`: None only if none of it is known."""
+    sums: dict[str, Any] = {}
+    for name in names:
+        values = (getattr(one, name) for one in each)
+        sums[name] = round_usd(sum_usd(values)) if name.endswith("_usd") else sum(values)
+    return sums
+
+
+def fill(kind: type[T], source: object, /, **others: object) -> T:
+    """What is shown of a source: its fields of the same names, and others."""
+    same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in others}
+    return kind(**same, **others)
 
 
 def find_saved_usd(economics: Economics) -> float | None:

@@ -192,8 +192,7 @@ class ActivityKeeper:
 
     async def _load(self, owner: str, identity: str) -> StoredActivity | None:
         """Raises StoreError."""
-        found = await self._records.get(owner, (identity,), wait=LATEST)
-        return found.record if found is not None else None
+        return await self._records.get(owner, identity, wait=LATEST)
 
     async def _write(self, record: StoredActivity, lease: Lease) -> bool:
         """False if the lease was lost. Raises StoreError."""

@@ -73,10 +73,7 @@ def make_price_list(settings: Settings, table: Mapping[str, Price]) -> PriceList
 
 def load_price_table() -> dict[str, Price]:
     """The bundled prices. About 1 ms."""
-    return parse_price_table(files("gateway").joinpath("data/model_prices.json").read_bytes())
-
-
-def parse_price_table(data: bytes) -> dict[str, Price]:
+    data = files("gateway").joinpath("data/model_prices.json").read_bytes()
     raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     del raw["_source"]
     rows = {name: msgspec.json.decode(row, type=_PriceRow) for name, row in raw.items()}

@@ -113,15 +113,8 @@ class Totals(msgspec.Struct, kw_only=True):
 
     def count_break(self, change: PrefixChange) -> None:
         self.cache_breaks += 1
-        match change:
-            case "compaction":
-                self.compaction_breaks += 1
-            case "pruning":
-                self.pruning_breaks += 1
-            case "edit":
-                self.edit_breaks += 1
-            case "history":
-                self.history_breaks += 1
+        name = f"{change}_breaks"
+        setattr(self, name, getattr(self, name) + 1)
 
     def minus(self, other: "Totals") -> "Totals":
         """What came since the other, earlier ones."""

@@ -5,17 +5,15 @@ Times are ISO 8601 in UTC. Money is in US dollars, and null while no price is kn
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from gateway.activity.economics import Economics, make_economics, round_usd
+from gateway.activity.economics import Economics, fill, make_economics, round_usd
 from gateway.activity.record import ConversationActivity
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import SummaryKind
 from gateway.core.history.purpose import Purpose
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 # Of the totals.
 _SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens")
@@ -141,12 +139,6 @@ def make_row(activity: ConversationActivity) -> Row:
         economics=make_economics(activity),
         died_at=activity.unshortened.died_at or None,
     )
-
-
-def fill(kind: type[T], source: object, **others: object) -> T:
-    """What is shown of a source: its fields of the same names, and others."""
-    same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in others}
-    return kind(**same, **others)
 
 
 def render_time(seconds: float) -> str:

@@ -411,7 +411,7 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 class DiffPage(msgspec.Struct, frozen=True, kw_only=True):
     """message: whose changes these are; null for those of the whole session. left_off: messages whose changes
-    are not among them, because the answer would be too large.
+    are not among them, because only the newest are kept.
     """
 
     id: str

@@ -11,19 +11,20 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from gateway.activity.economics import round_usd, sum_economics
+from gateway.activity.economics import sum_economics, sum_fields
 from gateway.activity.record import ConversationActivity
 from gateway.activity.rows import Row, count_sessions, render_time
 from gateway.admin.answers import ConversationList, ModelTotals, TenantTotals, TotalsPage
 from gateway.admin.operations import ListQuery
-from gateway.core.money import sum_usd
 
 ListPlace = tuple[str, str]
 
 # Clients choose the names of models. Those with the most requests are listed, the others are one sum.
 _MOST_MODELS: Final = 100
-_SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens", "summary_tokens")
-_MONEY: Final = ("saved_usd", "spent_usd", "summary_usd")
+_SUMS: Final = (
+    *("requests", "compactions", "prunings", "cache_breaks", "saved_tokens", "summary_tokens"),
+    *("saved_usd", "spent_usd", "summary_usd"),
+)
 
 # Behind every time.
 _BEFORE_ALL: Final[ListPlace] = ("~", "")
@@ -47,13 +48,10 @@ def choose_shown(found: Iterable[ConversationActivity], query: ListQuery) -> Ite
             yield activity
 
 
-def make_page(rows: Iterable[Row], query: ListQuery) -> ConversationList:
-    """rows: in any order. Raises ValueError for a cursor that is none."""
-    after = read_cursor(query.cursor) if query.cursor is not None else None
-    found = sorted((row for row in rows if _matches(row, query)), key=find_place, reverse=True)
-    if after is not None:
-        found = [row for row in found if find_place(row) < after]
-    page = found[: query.limit]
+def make_page(rows: Iterable[Row], limit: int) -> ConversationList:
+    """rows: in any order, with the one behind the page, if there is one."""
+    found = sorted(rows, key=find_place, reverse=True)
+    page = found[:limit]
     return ConversationList(
         conversations=page, next=make_cursor(page[-1]) if len(found) > len(page) else None
     )
@@ -76,13 +74,13 @@ def read_cursor(cursor: str) -> ListPlace:
     return seen, identity
 
 
-def _matches(found: Row | ConversationActivity, query: ListQuery) -> bool:
+def _matches(found: ConversationActivity, query: ListQuery) -> bool:
     if query.tenant not in (None, found.tenant) or query.model not in (None, found.model):
         return False
     return query.purpose in (None, found.purpose) and (not query.q or _holds(found, query.q.casefold()))
 
 
-def _holds(found: Row | ConversationActivity, part: str) -> bool:
+def _holds(found: ConversationActivity, part: str) -> bool:
     names = (found.id, found.session or "", found.model, found.upstream, found.tenant)
     return any(part in name.casefold() for name in names)
 
@@ -109,12 +107,9 @@ def _group(named: Iterable[tuple[str, Row]]) -> dict[str, list[Row]]:
 
 
 def _sum(rows: Sequence[Row]) -> dict[str, Any]:
-    sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    counted = count_sessions(rows)
+    sums, counted = sum_fields(rows, _SUMS), count_sessions(rows)
     sums["conversations"] = counted.sessions
     sums["received_tokens"] = sum(row.total_received_tokens for row in rows)
     sums["sent_tokens"] = sum(row.total_sent_tokens for row in rows)
-    for name in _MONEY:
-        sums[name] = round_usd(sum_usd(getattr(row, name) for row in rows))
     sums["economics"] = replace(sum_economics(row.economics for row in rows), died=counted.died)
     return sums

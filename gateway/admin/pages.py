@@ -12,7 +12,8 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.activity.rows import Row, fill, make_row, render_second, render_time
+from gateway.activity.economics import fill
+from gateway.activity.rows import Row, make_row, render_second, render_time
 from gateway.admin import session_pages, summary_pages, text_pages
 from gateway.admin.answers import (
     CompactionBegun,
@@ -28,10 +29,11 @@ from gateway.admin.answers import (
     TotalsPage,
 )
 from gateway.admin.conversation_list import choose_shown, make_page, make_totals
+from gateway.admin.gateway_page import show_gateway
 from gateway.admin.openapi import show_document
 from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
 from gateway.admin.routing import AdminRefusal, Answer, make_routes, read_body, read_query
-from gateway.admin.sources import Sources, unknown_conversation
+from gateway.admin.sources import PageSources, unknown_conversation
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.head import Head
 from gateway.purge import PurgeCount
@@ -45,20 +47,21 @@ _HEX: Final = re.compile(r"[0-9a-f]{1,64}")
 _NOT_SEEN: Final = "The gateway has nothing of this conversation any more. Compact it after its next request."
 
 
-async def _show_gateway(sources: Sources, request: web.Request) -> GatewayPage:
-    return sources.facts.show(request)
+async def _show_gateway(sources: PageSources, request: web.Request) -> GatewayPage:
+    return show_gateway(sources.find_serving().settings, sources.find_port(), request)
 
 
-async def _list_conversations(sources: Sources, request: web.Request) -> ConversationList:
+async def _list_conversations(sources: PageSources, request: web.Request) -> ConversationList:
     query = read_query(request, ListQuery)
     try:
-        page = make_page(map(make_row, choose_shown(sources.activity.list(query.tenant), query)), query)
+        shown = choose_shown(sources.activity.list(query.tenant), query)
+        page = make_page(map(make_row, shown), query.limit)
     except ValueError as error:
         raise AdminRefusal(400, "query: this cursor was not given by this list") from error
     return await session_pages.add_titles(sources, page)
 
 
-async def _show_totals(sources: Sources, _: web.Request) -> TotalsPage:
+async def _show_totals(sources: PageSources, _: web.Request) -> TotalsPage:
     """Some at a time: a full book takes longer than other requests should wait."""
     known, rows = sources.activity.list(), list[Row]()
     for start in range(0, len(known), _ROWS_AT_ONCE):
@@ -67,7 +70,7 @@ async def _show_totals(sources: Sources, _: web.Request) -> TotalsPage:
     return make_totals(rows)
 
 
-async def _show_conversation(sources: Sources, request: web.Request) -> ConversationPage:
+async def _show_conversation(sources: PageSources, request: web.Request) -> ConversationPage:
     known = sources.find(request)
     newest = sources.branches.find_newest(known.id)
     head = newest.head if newest is not None else None
@@ -85,7 +88,7 @@ async def _show_conversation(sources: Sources, request: web.Request) -> Conversa
     )
 
 
-async def list_requests(sources: Sources, request: web.Request) -> RequestList:
+async def list_requests(sources: PageSources, request: web.Request) -> RequestList:
     known = sources.find(request)
     rows = [
         fill(
@@ -100,7 +103,7 @@ async def list_requests(sources: Sources, request: web.Request) -> RequestList:
     return RequestList(id=known.id, requests=rows, left_off=known.totals.requests - len(rows))
 
 
-async def _list_log(sources: Sources, request: web.Request) -> LogPage:
+async def _list_log(sources: PageSources, request: web.Request) -> LogPage:
     identity = request.match_info["id"]
     tag = await sources.find_tag(identity)
     log = await sources.compaction_log.load(tag, identity) if tag is not None else ()
@@ -119,7 +122,7 @@ async def _list_log(sources: Sources, request: web.Request) -> LogPage:
     return LogPage(id=identity, log=entries)
 
 
-async def _compact(sources: Sources, request: web.Request) -> CompactionBegun:
+async def _compact(sources: PageSources, request: web.Request) -> CompactionBegun:
     """Starts at once if the newest body is in memory, otherwise at the conversation's next request."""
     head = await _find_head(sources, request)
     body = await read_body(request, CompactBody)
@@ -134,7 +137,7 @@ async def _compact(sources: Sources, request: web.Request) -> CompactionBegun:
     )
 
 
-async def _find_head(sources: Sources, request: web.Request) -> Head:
+async def _find_head(sources: PageSources, request: web.Request) -> Head:
     """That of the newest request. Before the first one since the start only the store has it."""
     newest = sources.state.heads.find_latest(request.match_info["id"])
     if newest is not None:
@@ -146,7 +149,7 @@ async def _find_head(sources: Sources, request: web.Request) -> Head:
     return head
 
 
-async def _delete(sources: Sources, request: web.Request) -> Deletion:
+async def _delete(sources: PageSources, request: web.Request) -> Deletion:
     """Also of one that only the store knows. Returns once everything is deleted."""
     identity = request.match_info["id"]
     tag = await sources.find_tag(identity) if _HEX.fullmatch(identity) else None
@@ -158,7 +161,7 @@ async def _delete(sources: Sources, request: web.Request) -> Deletion:
         raise AdminRefusal(503, f"not deleted: {error}") from error
 
 
-async def _purge(sources: Sources, request: web.Request) -> PurgeCount:
+async def _purge(sources: PageSources, request: web.Request) -> PurgeCount:
     """Returns once everything is deleted."""
     body = await read_body(request, PurgeBody)
     try:
@@ -167,23 +170,23 @@ async def _purge(sources: Sources, request: web.Request) -> PurgeCount:
         raise AdminRefusal(503, f"not deleted: {error}") from error
 
 
-async def _export(sources: Sources, request: web.Request) -> web.StreamResponse:
+async def _export(sources: PageSources, request: web.Request) -> web.StreamResponse:
     return await text_pages.export(sources, request, list_requests, summary_pages.list_summaries)
 
 
-async def _stream_events(sources: Sources, request: web.Request) -> web.StreamResponse:
+async def _stream_events(sources: PageSources, request: web.Request) -> web.StreamResponse:
     return await sources.events.send(request)
 
 
-async def _show_document(_: Sources, request: web.Request) -> web.StreamResponse:
+async def _show_document(_: PageSources, request: web.Request) -> web.StreamResponse:
     return await show_document(request)
 
 
-async def _show_metrics(sources: Sources, _: web.Request) -> web.Response:
+async def _show_metrics(sources: PageSources, _: web.Request) -> web.Response:
     return web.Response(body=sources.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
-_HANDLERS: Final[Mapping[str, Callable[[Sources, web.Request], Awaitable[Answer]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[PageSources, web.Request], Awaitable[Answer]]]] = {
     "showGateway": _show_gateway,
     "listConversations": _list_conversations,
     "showTotals": _show_totals,
@@ -209,7 +212,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Sources, web.Request], Awaitable[Answer]
 
 
 class AdminPages:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: PageSources) -> None:
         self._sources = sources
 
     def routes(self) -> list[web.RouteDef]:

@@ -57,18 +57,13 @@ def respond_problem(status: int, detail: str, headers: Mapping[str, str] = _NO_H
 
 def make_routes(handlers: Handlers) -> list[web.RouteDef]:
     """Of every operation, under every prefix. Raises KeyError for one without a handler."""
-    return [
-        web.route(
-            operation.method, path, _make_handler(operation, handlers[operation.name]), **_options(operation)
-        )
-        for operation in OPERATIONS
-        for path in list_paths(operation)
-    ]
-
-
-def _options(operation: Operation) -> dict[str, bool]:
-    """A stream of events has no end, so there is no `HEAD` of it."""
-    return {"allow_head": False} if operation.media == EVENTS else {}
+    routes = []
+    for operation in OPERATIONS:
+        handle = _make_handler(operation, handlers[operation.name])
+        # A stream of events has no end, so there is no `HEAD` of it.
+        options = {"allow_head": False} if operation.media == EVENTS else {}
+        routes += [web.route(operation.method, path, handle, **options) for path in list_paths(operation)]
+    return routes
 
 
 def read_query(request: web.Request, kind: type[T]) -> T:

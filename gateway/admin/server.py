@@ -50,33 +50,26 @@ PAGE_HEADERS: Final = {
 }
 
 
-class PageFile:
-    def __init__(self, name: str, data: bytes) -> None:
-        self._data = data
-        tag = hashlib.sha256(data).hexdigest()[:32]
-        self._headers = {**PAGE_HEADERS, "Content-Type": _TYPES[_find_ending(name)], "ETag": f'"{tag}"'}
-
-    async def send(self, request: web.Request) -> web.Response:
-        if self._headers["ETag"] in request.headers.get("If-None-Match", ""):
-            return web.Response(status=304, headers={"ETag": self._headers["ETag"], **PAGE_HEADERS})
-        return web.Response(body=self._data, headers=self._headers)
-
-
-class PageFiles:
-    """Those of the operators' page. They hold no data, so they need no token.
+def load_page() -> dict[str, "Page"]:
+    """Of the operators' page, by their paths. They hold no data, so they need no token.
 
     Read once. Only what was found then is served, so no path leads out of the folder.
     """
+    found = dict(_read(files("gateway").joinpath(_FOLDER), ""))
+    pages = {f"/{name}": _make_file_page(name, data) for name, data in found.items()}
+    return pages | ({"/": pages[f"/{_INDEX}"]} if _INDEX in found else {})
 
-    def __init__(self) -> None:
-        folder = files("gateway").joinpath(_FOLDER)
-        self._files = {name: PageFile(name, data) for name, data in _read(folder, "")}
-        self.paths = frozenset({"/", *(f"/{name}" for name in self._files)})
 
-    def routes(self) -> list[web.RouteDef]:
-        routes = [web.get(f"/{name}", file.send) for name, file in self._files.items()]
-        index = self._files.get(_INDEX)
-        return [web.get("/", index.send), *routes] if index is not None else routes
+def _make_file_page(name: str, data: bytes) -> "Page":
+    tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+    headers = {**PAGE_HEADERS, "Content-Type": _TYPES[_find_ending(name)], "ETag": tag}
+
+    async def send(request: web.Request) -> web.Response:
+        if tag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers={"ETag": tag, **PAGE_HEADERS})
+        return web.Response(body=data, headers=headers)
+
+    return send
 
 
 def _read(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
@@ -121,9 +114,9 @@ class AdminServer:
         # Until it is closed: aiohttp remembers the routes of applications with a middleware for good.
         self._pages: Pages | None = pages
         self._handlers: list[Page] = []
-        self._files = PageFiles()
+        self._files = load_page()
         # They hold no data. Container platforms ask for the health, and have no token.
-        self._open_paths = {_HEALTH, *self._files.paths}
+        self._open_paths = {_HEALTH, "/", *self._files}
         self._gate = Gate(bounds)
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
@@ -137,9 +130,8 @@ class AdminServer:
         """Logs a port that is taken and serves without one: traffic matters more than metrics."""
         application = web.Application(middlewares=[self._serve], client_max_size=_MAX_BODY_BYTES)
         routes = self._pages.routes() if self._pages is not None else []
-        application.add_routes(
-            [*map(self._detach, routes), *self._files.routes(), web.get(_HEALTH, _show_health)]
-        )
+        own = {**self._files, _HEALTH: _show_health}
+        application.add_routes([*map(self._detach, routes), *(web.get(*each) for each in own.items())])
         self._runner = web.AppRunner(
             application,
             handle_signals=False,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from aiohttp import hdrs, web
 from msgspec.structs import replace
 
+from gateway.activity.economics import fill
 from gateway.activity.record import ConversationActivity
-from gateway.activity.rows import fill, render_second
+from gateway.activity.rows import render_second
 from gateway.admin.answers import (
     ConversationList,
     DiffPage,
@@ -22,14 +23,14 @@ from gateway.admin.file_diffs import list_file_diffs
 from gateway.admin.operations import MARKDOWN, DiffQuery, SessionQuery
 from gateway.admin.routing import PRIVATE, Answer, read_query
 from gateway.admin.session_markdown import render_markdown
-from gateway.admin.sources import Sources, log_view, unknown_conversation
-from gateway.core.session.work import NOTHING_DONE, Session
+from gateway.admin.sources import PageSources, log_view, unknown_conversation
+from gateway.core.session.work import NOTHING_DONE, SessionWork
 from gateway.sessions.record import StoredSession
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
 
 
-async def show_session(sources: Sources, request: web.Request) -> Answer:
+async def show_session(sources: PageSources, request: web.Request) -> Answer:
     query = read_query(request, SessionQuery)
     known, session = await _load(sources, request)
     identity = request.match_info["id"]
@@ -42,7 +43,7 @@ async def show_session(sources: Sources, request: web.Request) -> Answer:
     return web.Response(text=render_markdown(page), content_type=MARKDOWN, headers=PRIVATE)
 
 
-async def show_diff(sources: Sources, request: web.Request) -> DiffPage:
+async def show_diff(sources: PageSources, request: web.Request) -> DiffPage:
     query = read_query(request, DiffQuery)
     _, session = await _load(sources, request)
     identity = request.match_info["id"]
@@ -59,7 +60,7 @@ async def show_diff(sources: Sources, request: web.Request) -> DiffPage:
     )
 
 
-async def add_titles(sources: Sources, page: ConversationList) -> ConversationList:
+async def add_titles(sources: PageSources, page: ConversationList) -> ConversationList:
     """The same page with the titles of sessions whose texts are shown."""
     found = [sources.activity.find(row.id) for row in page.conversations]
     titles = await load_titles(sources, [each for each in found if each is not None])
@@ -67,7 +68,7 @@ async def add_titles(sources: Sources, page: ConversationList) -> ConversationLi
     return replace(page, conversations=rows)
 
 
-async def load_titles(sources: Sources, found: Iterable[ConversationActivity]) -> dict[str, str]:
+async def load_titles(sources: PageSources, found: Iterable[ConversationActivity]) -> dict[str, str]:
     """By conversation, of those whose texts are shown and that have one."""
     wanted: dict[str, list[str]] = {}
     for conversation in found:
@@ -81,7 +82,7 @@ async def load_titles(sources: Sources, found: Iterable[ConversationActivity]) -
 
 
 async def _load(
-    sources: Sources, request: web.Request
+    sources: PageSources, request: web.Request
 ) -> tuple[ConversationActivity | None, StoredSession | None]:
     """Raises AdminRefusal (403, 404)."""
     identity = request.match_info["id"]
@@ -94,7 +95,7 @@ async def _load(
     return known, session
 
 
-async def _find_summary(sources: Sources, known: ConversationActivity) -> LastSummary | None:
+async def _find_summary(sources: PageSources, known: ConversationActivity) -> LastSummary | None:
     """The newest one that still has its text."""
     keys = [note.key for note in reversed(known.summaries)]
     if known.pivot is not None and known.pivot.key not in keys:
@@ -112,7 +113,7 @@ async def _find_summary(sources: Sources, known: ConversationActivity) -> LastSu
     return None
 
 
-def _choose_positions(work: Session, message: int | None) -> range:
+def _choose_positions(work: SessionWork, message: int | None) -> range:
     """Of the messages whose diffs belong to a message: its own, or if it is a user message those of all
     messages up to the next one of the user. None stands for the whole session.
     """

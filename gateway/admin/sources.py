@@ -15,7 +15,6 @@ from aiohttp import web
 from gateway.activity.book import ActivityBook
 from gateway.activity.record import ConversationActivity
 from gateway.admin.answers import TextsAllowed
-from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.routing import PEER_HEADER, AdminRefusal
 from gateway.compaction.edit import SummaryEditor
 from gateway.compaction.manual import ManualCompaction
@@ -73,8 +72,9 @@ class EventPage(Protocol):
     async def send(self, request: web.BaseRequest) -> web.StreamResponse: ...
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    facts: GatewayFacts
+class PageSources(msgspec.Struct, frozen=True, kw_only=True):
+    # The data port; 0 while it does not listen.
+    find_port: Callable[[], int]
     metrics: Metrics
     events: EventPage
     activity: ActivityBook

@@ -6,12 +6,13 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.activity.economics import fill
 from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote
-from gateway.activity.rows import fill, render_time
+from gateway.activity.rows import render_time
 from gateway.admin.answers import SummaryList, SummaryRow, SummaryState, VersionRow
 from gateway.admin.operations import EditBody, RestoreBody
 from gateway.admin.routing import AdminRefusal, read_body
-from gateway.admin.sources import Sources, log_view
+from gateway.admin.sources import PageSources, log_view
 from gateway.compaction.edit import EditRefused
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.pivot import Pivot
@@ -21,7 +22,7 @@ _HEX: Final = re.compile(r"[0-9a-f]{1,64}")
 _STATUSES: Final = {"outdated": 409, "not in use": 409, "busy": 409, "unknown version": 404, "flawed": 422}
 
 
-async def list_summaries(sources: Sources, request: web.Request) -> SummaryList:
+async def list_summaries(sources: PageSources, request: web.Request) -> SummaryList:
     """Without their texts where those are not shown."""
     known = sources.find(request)
     shows_texts = sources.describe_texts(known).allowed
@@ -31,14 +32,14 @@ async def list_summaries(sources: Sources, request: web.Request) -> SummaryList:
     return SummaryList(id=known.id, summaries=rows)
 
 
-async def edit_summary(sources: Sources, request: web.Request) -> SummaryRow:
+async def edit_summary(sources: PageSources, request: web.Request) -> SummaryRow:
     known = sources.find_shown(request)
     body, key = await read_body(request, EditBody), _read_key(request)
     turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
     return await _answer(sources, request, known, editor.edit(turn, key, body.text, body.based_on))
 
 
-async def restore_summary(sources: Sources, request: web.Request) -> SummaryRow:
+async def restore_summary(sources: PageSources, request: web.Request) -> SummaryRow:
     known = sources.find_shown(request)
     body, key = await read_body(request, RestoreBody), _read_key(request)
     turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
@@ -46,7 +47,7 @@ async def restore_summary(sources: Sources, request: web.Request) -> SummaryRow:
 
 
 async def _answer(
-    sources: Sources,
+    sources: PageSources,
     request: web.Request,
     known: ConversationActivity,
     editing: Awaitable[Pivot | EditRefused],
@@ -64,7 +65,7 @@ async def _answer(
 
 
 async def _describe(
-    sources: Sources, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
+    sources: PageSources, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
 ) -> SummaryRow:
     pivot = await sources.state.pivots.load(known.owner, note.key)
     state = _find_state(known, note)

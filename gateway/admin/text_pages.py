@@ -12,8 +12,9 @@ import msgspec
 from aiohttp import web
 
 from gateway import __version__
+from gateway.activity.economics import fill
 from gateway.activity.record import ConversationActivity
-from gateway.activity.rows import fill, render_second, render_time
+from gateway.activity.rows import render_second, render_time
 from gateway.admin.answers import (
     ArrayLengths,
     FoundPart,
@@ -29,7 +30,7 @@ from gateway.admin.answers import (
 )
 from gateway.admin.operations import JSON, NDJSON, MessagesQuery, OriginalsQuery, SearchQuery
 from gateway.admin.routing import PRIVATE, AdminRefusal, read_query
-from gateway.admin.sources import Sources, log_view, unknown_conversation
+from gateway.admin.sources import PageSources, log_view, unknown_conversation
 from gateway.conversations.branches import NewestRequest
 from gateway.core.errors import Overloaded, RequestRefused
 from gateway.core.money import render_price
@@ -50,7 +51,7 @@ _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 # Originals
 
 
-async def list_originals(sources: Sources, request: web.Request) -> OriginalList:
+async def list_originals(sources: PageSources, request: web.Request) -> OriginalList:
     identity, query = request.match_info["id"], read_query(request, OriginalsQuery)
     tag = await sources.find_tag(identity)
     listing = await sources.originals.load_lists(tag or "", identity, query.limit, query.cursor)
@@ -74,7 +75,7 @@ def _describe_removed(removed: RemovedMessages) -> Removal:
     )
 
 
-async def show_original(sources: Sources, request: web.Request) -> web.Response:
+async def show_original(sources: PageSources, request: web.Request) -> web.Response:
     identity, digest = request.match_info["id"], request.match_info["digest"]
     sources.check_texts(sources.activity.find(identity))
     tag = await sources.find_tag(identity)
@@ -85,7 +86,7 @@ async def show_original(sources: Sources, request: web.Request) -> web.Response:
     return web.Response(body=raw, content_type=JSON, headers=PRIVATE)
 
 
-async def search_originals(sources: Sources, request: web.Request) -> SearchPage:
+async def search_originals(sources: PageSources, request: web.Request) -> SearchPage:
     """Pieces, the best first. Raises AdminRefusal (400, 403, 404, 503)."""
     identity = request.match_info["id"]
     known = sources.activity.find(identity)
@@ -107,7 +108,7 @@ async def search_originals(sources: Sources, request: web.Request) -> SearchPage
     return SearchPage(id=identity, found=parts)
 
 
-async def _find_inherited(sources: Sources, known: ConversationActivity | None) -> list[Scope]:
+async def _find_inherited(sources: PageSources, known: ConversationActivity | None) -> list[Scope]:
     """A branch uses a summary that was made in another conversation: its messages are kept there."""
     if known is None or known.pivot is None:
         return []
@@ -121,7 +122,7 @@ async def _find_inherited(sources: Sources, known: ConversationActivity | None) 
 # The newest request
 
 
-async def list_messages(sources: Sources, request: web.Request) -> web.StreamResponse:
+async def list_messages(sources: PageSources, request: web.Request) -> web.StreamResponse:
     """The array as received beside the array as sent. Sent while its memory is still counted."""
     known = sources.find_shown(request)
     query = read_query(request, MessagesQuery)
@@ -167,10 +168,10 @@ def _describe_arrays(identity: str, newest: NewestRequest, arrays: Arrays) -> Me
 
 
 async def export(
-    sources: Sources,
+    sources: PageSources,
     request: web.Request,
-    list_requests: Callable[[Sources, web.Request], Awaitable[RequestList]],
-    list_summaries: Callable[[Sources, web.Request], Awaitable[SummaryList]],
+    list_requests: Callable[[PageSources, web.Request], Awaitable[RequestList]],
+    list_summaries: Callable[[PageSources, web.Request], Awaitable[SummaryList]],
 ) -> web.StreamResponse:
     """One conversation as lines of JSON, for `refold replay`: its newest body, requests and summaries.
 

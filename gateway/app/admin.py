@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from gateway.admin.event_stream import EventStream
-from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.pages import AdminPages
 from gateway.admin.server import AdminServer
-from gateway.admin.sources import EventPage, Sources
+from gateway.admin.sources import EventPage, PageSources
 from gateway.admin.worker import WorkerAdmin, WorkerStream
 from gateway.app.build import Serving
 from gateway.app.process import Process
@@ -23,15 +22,15 @@ FindServing = Callable[[], Serving]
 def build_admin(
     settings: Settings,
     socket: Path | None,
-    facts: GatewayFacts,
+    find_port: Callable[[], int],
     process: Process,
     find_serving: FindServing,
 ) -> AdminServer | WorkerAdmin:
     """socket: of a worker, whose supervisor serves the admin port."""
 
     def make_pages(events: EventPage) -> AdminPages:
-        sources = Sources(
-            facts=facts,
+        sources = PageSources(
+            find_port=find_port,
             metrics=process.metrics,
             events=events,
             activity=process.activity,

@@ -17,7 +17,6 @@ from typing import Final, Self
 from aiohttp import hdrs
 
 from gateway import __version__
-from gateway.admin.gateway_page import GatewayFacts
 from gateway.app.admin import build_admin, watch_parts
 from gateway.app.build import Serving
 from gateway.app.process import USUAL_PERIODS, Periods, Process
@@ -78,9 +77,10 @@ class Gateway:
         self.serving = Serving(settings, self.process)
         self.process.activity.use_prices(self.serving.prices.find)
         watch_parts(self.process, lambda: self.serving)
-        self._facts = GatewayFacts(lambda: self.serving.settings)
         admin_socket = place.admin_socket if place is not None else None
-        self._admin = build_admin(settings, admin_socket, self._facts, self.process, lambda: self.serving)
+        self._admin = build_admin(
+            settings, admin_socket, lambda: self.port, self.process, lambda: self.serving
+        )
         self.server = Server(self._respond, _make_bounds(settings.bounds))
         self.process.metrics.watch(definitions.OPEN_REQUESTS, lambda: {"": self.server.open_requests})
         self._exits = AsyncExitStack()
@@ -237,7 +237,6 @@ class Gateway:
             await self.server.open(listen.host, listen.port)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
-        self._facts.port = self.port
         loop = await asyncio.to_thread(describe_loop, settings.upstreams.values(), listen, self.port)
         if loop is not None:
             raise OSError(loop)

@@ -60,7 +60,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 0
 
 
-Message = TypeVar("Message", StartOrder, Order, Report)
+_Message = TypeVar("_Message", StartOrder, Order, Report)
 
 
 def send(writer: asyncio.StreamWriter, message: StartOrder | Order | Report) -> None:
@@ -69,7 +69,7 @@ def send(writer: asyncio.StreamWriter, message: StartOrder | Order | Report) -> 
         writer.write(msgspec.json.encode(message) + b"\n")
 
 
-async def receive(reader: asyncio.StreamReader, kind: type[Message]) -> Message | None:
+async def receive(reader: asyncio.StreamReader, kind: type[_Message]) -> _Message | None:
     """The next message of the other side; None once it has gone.
 
     Raises msgspec.MsgspecError for what it does not send.

@@ -38,6 +38,7 @@ from gateway.state import State
 from gateway.state.cached import Storage
 from gateway.state.named_turns import NamedTurns
 from gateway.state.single import LeaseTimes
+from gateway.store.interface import Store
 from gateway.store.keys import make_tag
 from gateway.store.stores import make_stores, time_stores
 from gateway.tenants.budget import SummaryBudget
@@ -107,15 +108,7 @@ class Process:
         self.sessions = SessionKeeper(
             timed.state, self.state.memory, self.lanes, keep_seconds, cache.sessions_bytes
         )
-        self.activity = ActivityBook(cache.activity_bytes)
-        self.keeper = ActivityKeeper(
-            self.activity,
-            timed.state,
-            keep_seconds,
-            round_seconds=periods.activity_round,
-            pause_seconds=periods.activity_pause,
-        )
-        self.feed = ActivityFeed(self.bus, partial(take_rows, self.activity), periods.feed)
+        self._make_activity(settings, timed.state, periods)
         self.reporter = Reporter(self.metrics, self.bus, self.log_writer, self.archive, self.activity)
         self.reporter.use_sessions(self.sessions)
         self.table, self.price_table = ModelTable.load(), load_price_table()
@@ -134,6 +127,17 @@ class Process:
         if self.tracer is not None:
             self.reporter.use_tracer(self.tracer)
         self._make_readers(settings)
+
+    def _make_activity(self, settings: Settings, store: Store, periods: Periods) -> None:
+        self.activity = ActivityBook(settings.cache.activity_bytes)
+        self.keeper = ActivityKeeper(
+            self.activity,
+            store,
+            settings.retention.seconds,
+            round_seconds=periods.activity_round,
+            pause_seconds=periods.activity_pause,
+        )
+        self.feed = ActivityFeed(self.bus, partial(take_rows, self.activity), periods.feed)
 
     def _make_readers(self, settings: Settings) -> None:
         """How bodies are read, counted and rewritten: with caches of what was seen before."""

@@ -7,7 +7,7 @@ with them, as `refold check` does.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ _DERIVED: Final = frozenset({"warnings", "model_origins"})
 _LOOK_SECONDS: Final = 1.0
 
 # By path; None for a file that cannot be read.
-_Contents = tuple[tuple[Path, bytes | None], ...]
+_Contents = dict[Path, bytes | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +158,11 @@ class SettingsWatcher:
 
 
 def _read_contents(path: Path) -> _Contents:
-    return tuple(_hash_files(list_files(path)))
-
-
-def _hash_files(paths: tuple[Path, ...]) -> Iterator[tuple[Path, bytes | None]]:
-    for path in paths:
+    contents: dict[Path, bytes | None] = {}
+    for each in list_files(path):
         try:
-            with path.open("rb") as file:
-                yield path, hashlib.sha256(file.read(MAX_FILE_BYTES + 1)).digest()
+            with each.open("rb") as file:
+                contents[each] = hashlib.sha256(file.read(MAX_FILE_BYTES + 1)).digest()
         except (OSError, ValueError):
-            yield path, None
+            contents[each] = None
+    return contents

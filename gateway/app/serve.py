@@ -7,7 +7,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -88,7 +89,7 @@ async def _run_alone(settings: Settings, source: SettingsSource, watcher: Settin
     # Not imported for the other commands: a health check runs every few seconds.
     from gateway.app.gateway import Gateway
 
-    return await _run(settings, source, watcher, Gateway(settings))
+    return await _run(settings, source, watcher, partial(Gateway, settings))
 
 
 async def _run_supervisor(
@@ -99,7 +100,8 @@ async def _run_supervisor(
 
     arguments = render_worker_arguments(options, settings.log)
     try:
-        return await _run(settings, source, watcher, Supervisor(settings, source, arguments, options.workers))
+        make = partial(Supervisor, settings, source, arguments, options.workers)
+        return await _run(settings, source, watcher, make)
     except WorkerFailed as error:
         complain(error.message, "")
         return error.status
@@ -109,14 +111,14 @@ async def _run(
     settings: Settings,
     source: SettingsSource,
     watcher: SettingsWatcher | None,
-    opening: "Gateway | Supervisor",
+    make: "Callable[[], Gateway | Supervisor]",
 ) -> int:
     """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
     loop = asyncio.get_running_loop()
     signals, reloads = _take_signals(loop)
     await _refuse_taken_port(settings.listen)
     warn(settings)
-    async with opening as gateway:
+    async with make() as gateway:
         if not logs_json():
             _show_start_screen(settings, gateway)
         tune_interpreter()

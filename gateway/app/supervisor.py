@@ -70,7 +70,7 @@ class Supervisor:
             exits.push_async_callback(self._front.close)
             exits.push_async_callback(self._close_workers)
             self.windows = await self._start_workers()
-            self._front.facts.port = self.port
+            self._front.data_port = self.port
             await self._front.open()
             log.info(
                 "listening on http://%s:%d with %d workers",

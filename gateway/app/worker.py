@@ -108,7 +108,9 @@ class _Worker:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         if self._is_orphaned:
-            _remove_left_over(Path(self._order.admin_path))
+            # The last worker removes the directory: the supervisor was killed.
+            with suppress(OSError):
+                Path(self._order.admin_path).parent.rmdir()
         return 0
 
     def _make(self, sockets: Sequence[socket.socket]) -> Gateway:
@@ -181,13 +183,3 @@ class _Worker:
     def _end_with_all(self) -> None:
         self._is_last_call.set()
         self._is_told_to_end.set()
-
-
-def _remove_left_over(path: Path) -> None:
-    """By a worker whose supervisor was killed: its socket, and the directory once it is the last."""
-    try:
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
-    except OSError:
-        # Another worker still has its socket there.
-        return

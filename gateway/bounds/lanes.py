@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -93,14 +93,7 @@ class _Lane:
         self.max_bytes = max_bytes
         self.waiting: FairQueue[_Work] = FairQueue()
         self.is_busy = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"lane-{number}")
-
-    def start(self, call: Callable[[], Any]) -> Future[Any]:
-        self.is_busy = True
-        return self._thread.submit(_call, call)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"lane-{number}")
 
 
 class Lanes:
@@ -143,7 +136,7 @@ class Lanes:
     def close(self) -> None:
         """Gives up what has not begun."""
         for lane in self._lanes:
-            lane.close()
+            lane.thread.shutdown(wait=False, cancel_futures=True)
             while (job := lane.waiting.take()) is not None:
                 job.result.cancel()
 
@@ -155,7 +148,8 @@ class Lanes:
             queues = [other.waiting for other in reversed(self._lanes[: position + 1])]
             job = next(filter(None, (queue.take() for queue in queues)), None)
             if job is not None:
-                running = asyncio.wrap_future(lane.start(job.call), loop=job.result.get_loop())
+                lane.is_busy = True
+                running = job.result.get_loop().run_in_executor(lane.thread, _call, job.call)
                 running.add_done_callback(partial(self._finish, lane, job.result))
 
     def _finish(self, lane: _Lane, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:

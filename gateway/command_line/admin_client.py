@@ -4,7 +4,7 @@ It uses no proxy: the port is this machine's, or that of a machine of ours.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -35,11 +35,11 @@ class _ProblemDetails(msgspec.Struct, frozen=True):
 
 
 class AdminError(GatewayError):
-    """Why the gateway did not do what it was asked, in one line. status: of HTTP; 0 if nothing answered."""
+    """Why the gateway did not do what it was asked, in one line."""
 
-    def __init__(self, text: str, status: int = 0) -> None:
-        super().__init__(text)
-        self.status = status
+
+class TokenRefused(AdminError):
+    """The token is missing, or another one."""
 
 
 class AdminClient:
@@ -66,23 +66,19 @@ class AdminClient:
         self._client.close()
 
     def get(self, path: str, answer: type[Parsed], query: Query | None = None) -> Parsed:
-        return self._ask("GET", path, answer, query=query)
+        return _parse(self._ask("GET", path, query=query), answer)
 
     def read(self, path: str) -> bytes:
         """An answer that is no JSON value."""
-        with self._mapped_errors():
-            response = self._client.get(API + path)
-        if response.status_code >= httpx.codes.BAD_REQUEST:
-            raise self._make_error(response)
-        return response.content
+        return self._ask("GET", path)
 
     def post(
         self, path: str, answer: type[Parsed], body: Mapping[str, object], seconds: float = _TIMEOUT_SECONDS
     ) -> Parsed:
-        return self._ask("POST", path, answer, body=body, seconds=seconds)
+        return _parse(self._ask("POST", path, body=body, seconds=seconds), answer)
 
     def delete(self, path: str, answer: type[Parsed]) -> Parsed:
-        return self._ask("DELETE", path, answer, seconds=DELETE_SECONDS)
+        return _parse(self._ask("DELETE", path, seconds=DELETE_SECONDS), answer)
 
     def read_events(self, name: str, event: type[Parsed]) -> Iterator[Parsed | None]:
         """All events of this name, as they come, until the gateway ends. None: the stream has begun, or is
@@ -100,17 +96,16 @@ class AdminClient:
         self,
         method: str,
         path: str,
-        answer: type[Parsed],
         *,
         query: Query | None = None,
         body: Mapping[str, object] | None = None,
         seconds: float = _TIMEOUT_SECONDS,
-    ) -> Parsed:
+    ) -> bytes:
         with self._mapped_errors():
             response = self._client.request(method, API + path, params=query, json=body, timeout=seconds)
         if response.status_code >= httpx.codes.BAD_REQUEST:
             raise self._make_error(response)
-        return _parse(response.content, answer)
+        return response.content
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -128,14 +123,17 @@ class AdminClient:
     def _make_error(self, response: httpx.Response) -> AdminError:
         status = response.status_code
         if status == _UNAUTHORIZED:
-            return AdminError(
-                "the gateway wants its admin.token: name it with --config FILE or GATEWAY_ADMIN_TOKEN", status
+            return TokenRefused(
+                "the gateway wants its admin.token: name it with --config FILE or GATEWAY_ADMIN_TOKEN"
             )
-        detail = _read_detail(response.content)
+        detail = ""
+        with suppress(AdminError):
+            problem = _parse(response.content, _ProblemDetails)
+            detail = problem.detail or problem.error
         if not detail:
             what = "knows no such path, so it may be an older one" if status == _NOT_FOUND else "refused"
-            return AdminError(f"the gateway at {self._place} {what} (status {status})", status)
-        return AdminError(make_printable(detail[:_LONGEST_DETAIL_CHARS]), status)
+            return AdminError(f"the gateway at {self._place} {what} (status {status})")
+        return AdminError(make_printable(detail[:_LONGEST_DETAIL_CHARS]))
 
 
 def _parse(content: bytes, answer: type[Parsed]) -> Parsed:
@@ -144,15 +142,6 @@ def _parse(content: bytes, answer: type[Parsed]) -> Parsed:
         return msgspec.json.decode(content, type=answer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AdminError("what answered is not the admin port of a gateway of this version") from error
-
-
-def _read_detail(content: bytes) -> str:
-    """ "" if it is not a problem."""
-    try:
-        problem = msgspec.json.decode(content, type=_ProblemDetails)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ""
-    return problem.detail or problem.error
 
 
 def _read_data(lines: Iterator[str], name: str) -> Iterator[bytes | None]:

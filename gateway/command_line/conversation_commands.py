@@ -23,7 +23,6 @@ from gateway.admin.answers import (
     SearchPage,
     SessionPage,
     SummaryList,
-    SummaryRow,
 )
 from gateway.admin.session_markdown import render_markdown
 from gateway.command_line.admin_client import AdminClient, AdminError
@@ -39,9 +38,16 @@ _SHOWN_MATCHES: Final = 5
 
 
 def run_conversations(options: argparse.Namespace) -> int:
-    """The exit status. Raises SettingsError and AdminError."""
+    """The exit status; 1 also for a search that finds nothing, as that of `grep`. Raises SettingsError and
+    AdminError.
+    """
     with AdminClient(load_chosen_settings(options, os.environ)) as client:
-        return _ACTIONS[options.action](client, options)
+        answer = _ACTIONS[options.action](client, options)
+    if options.json:
+        print(render_json(answer))
+    else:
+        _print(make_console(), answer, options)
+    return 1 if isinstance(answer, SearchPage) and not answer.found else 0
 
 
 def list_rows(client: AdminClient, options: argparse.Namespace) -> list[Row]:
@@ -81,95 +87,46 @@ def _read_pages(client: AdminClient, options: argparse.Namespace) -> Iterator[Ro
         query["cursor"] = page.next
 
 
-def _list(client: AdminClient, options: argparse.Namespace) -> int:
-    rows = list_rows(client, options)
-    if options.json:
-        _write({"conversations": rows})
-        return 0
-    console = make_console()
-    if rows:
-        console.print(make_table(rows, console.width))
-    else:
-        console.print(Text("no conversations: nothing was answered yet, or the filters fit none"))
-    return 0
+# What is asked of the gateway.
 
 
-def _show(client: AdminClient, options: argparse.Namespace) -> int:
+def _list(client: AdminClient, options: argparse.Namespace) -> dict[str, list[Row]]:
+    return {"conversations": list_rows(client, options)}
+
+
+def _show(client: AdminClient, options: argparse.Namespace) -> SessionPage | ShownConversation:
     path = f"/conversations/{find_id(client, options.id)}"
     if options.summary:
-        return _show_session(client, path, is_json=options.json)
-    shown = ShownConversation(
+        return client.get(f"{path}/summary", SessionPage)
+    summaries = client.get(f"{path}/summaries", SummaryList).summaries
+    if not options.texts:
+        summaries = [msgspec.structs.replace(each, text=None, versions=[]) for each in summaries]
+    return ShownConversation(
         conversation=client.get(path, ConversationPage),
         requests=client.get(f"{path}/requests", RequestList).requests,
-        summaries=_load_summaries(client, path, with_texts=options.texts),
+        summaries=summaries,
     )
-    if options.json:
-        _write(shown)
-    else:
-        show_conversation(make_console(), shown, with_texts=options.texts)
-    return 0
 
 
-def _show_session(client: AdminClient, path: str, *, is_json: bool) -> int:
-    page = client.get(f"{path}/summary", SessionPage)
-    if is_json:
-        _write(page)
-    else:
-        lines = render_markdown(page).splitlines()
-        sys.stdout.write("".join(f"{make_printable(line)}\n" for line in lines))
-    return 0
-
-
-def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list[SummaryRow]:
-    """Without their texts unless these are wanted."""
-    found = client.get(f"{path}/summaries", SummaryList).summaries
-    return found if with_texts else [msgspec.structs.replace(each, text=None, versions=[]) for each in found]
-
-
-def _search(client: AdminClient, options: argparse.Namespace) -> int:
-    """The status is 1 if nothing is found, as that of `grep`."""
-    identity = find_id(client, options.id)
+def _search(client: AdminClient, options: argparse.Namespace) -> SearchPage:
     query: dict[str, str | int] = {"q": " ".join(options.query), "limit": options.limit}
-    page = client.get(f"/conversations/{identity}/search", SearchPage, query)
-    if options.json:
-        _write(page)
-    else:
-        show_found(make_console(), page)
-    return 0 if page.found else 1
+    return client.get(f"/conversations/{find_id(client, options.id)}/search", SearchPage, query)
 
 
-def _compact(client: AdminClient, options: argparse.Namespace) -> int:
-    identity = find_id(client, options.id)
+def _compact(client: AdminClient, options: argparse.Namespace) -> CompactionBegun:
     body = {"instructions": options.instructions} if options.instructions else {}
-    begun = client.post(f"/conversations/{identity}/compact", CompactionBegun, body)
-    if options.json:
-        _write(begun)
-    else:
-        make_console().print(Text(f"{identity}: compaction begins {begun.begins}"), soft_wrap=True)
-    return 0
+    return client.post(f"/conversations/{find_id(client, options.id)}/compact", CompactionBegun, body)
 
 
-def _delete(client: AdminClient, options: argparse.Namespace) -> int:
+def _delete(client: AdminClient, options: argparse.Namespace) -> Deletion:
     identity = find_id(client, options.id)
     question = f"Delete everything that the gateway keeps of {identity}? Type yes to go on: "
     if not options.yes and ask_person(question).strip().lower() not in ("y", "yes"):
         raise AdminError("nothing was deleted")
-    deleted = client.delete(f"/conversations/{identity}", Deletion)
-    if options.json:
-        _write(deleted)
-    else:
-        numbers = ", ".join(
-            f"{name}: {number}" for name, number in msgspec.structs.asdict(deleted.deleted).items()
-        )
-        make_console().print(Text(f"{identity}: deleted; records: {numbers}"), soft_wrap=True)
-    return 0
+    return client.delete(f"/conversations/{identity}", Deletion)
 
 
-def _write(value: object) -> None:
-    sys.stdout.write(render_json(value) + "\n")
-
-
-_ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace], int]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace], object]]] = {
     "list": _list,
     "show": _show,
     "search": _search,
@@ -178,7 +135,30 @@ _ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace], int]]] 
 }
 
 
-def show_found(console: Console, page: SearchPage) -> None:
+# What a person sees of it.
+
+
+def _print(console: Console, answer: object, options: argparse.Namespace) -> None:
+    match answer:
+        case {"conversations": []}:
+            console.print(Text("no conversations: nothing was answered yet, or the filters fit none"))
+        case {"conversations": rows}:
+            console.print(make_table(rows, console.width))
+        case ShownConversation():
+            show_conversation(console, answer, with_texts=options.texts)
+        case SessionPage():
+            print("\n".join(map(make_printable, render_markdown(answer).splitlines())))
+        case SearchPage():
+            _show_found(console, answer)
+        case CompactionBegun():
+            console.print(Text(f"{answer.id}: compaction begins {answer.begins}"), soft_wrap=True)
+        case Deletion():
+            counts = msgspec.structs.asdict(answer.deleted)
+            numbers = ", ".join(f"{name}: {number}" for name, number in counts.items())
+            console.print(Text(f"{answer.id}: deleted; records: {numbers}"), soft_wrap=True)
+
+
+def _show_found(console: Console, page: SearchPage) -> None:
     """Each piece with the place it is from."""
     if not page.found:
         console.print(Text("nothing found in the messages that were summarized or pruned"), soft_wrap=True)

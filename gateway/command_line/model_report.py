@@ -32,7 +32,7 @@ from gateway.http.client import Client
 from gateway.limits.book import LimitsBook, ModelLists, ModelTable, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.settings import ModelRule, Settings
-from gateway.settings.show import list_rules
+from gateway.settings.show import list_rules, show_store
 from gateway.state import State
 from gateway.state.cached import Storage
 from gateway.state.kinds import LEARNED
@@ -134,7 +134,10 @@ def run_models(options: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
     settings = load_chosen_settings(options, os.environ)
     if not options.names:
-        print(render_json(list_sources(settings)) if options.json else describe_sources(settings))
+        sources = _list_sources(settings)
+        print(
+            render_json(sources) if options.json else _describe_sources(sources, show_store(settings.store))
+        )
         return 0
     reports = [report_model(settings, name, asks=options.ask) for name in options.names]
     if options.json:
@@ -162,8 +165,8 @@ async def describe_model(settings: Settings, model: str, *, asks: bool = False) 
         return ModelReport(model=model, is_known=is_known, upstreams=places, advice=advice)
 
 
-def list_sources(settings: Settings) -> dict[str, Any]:
-    """What `describe_sources` says, for programs."""
+def _list_sources(settings: Settings) -> dict[str, Any]:
+    """Every source of windows, in the order in which they count, with what it holds."""
     return {
         "rules": list_rules(settings),
         "upstreams": [upstream.name for upstream in settings.upstreams.values() if upstream.discover],
@@ -172,24 +175,25 @@ def list_sources(settings: Settings) -> dict[str, Any]:
     }
 
 
-def describe_sources(settings: Settings) -> str:
-    """Every source of windows, in the order in which they count, with what it holds."""
-    table = ModelTable.load()
-    rules = [
-        f"  {origin}  {rule.match!r}{f' at {rule.upstream}' if rule.upstream else ''}: {_show_rule(rule)}"
-        for origin, rule in zip(settings.model_origins, settings.models, strict=True)
-    ]
-    asked = [upstream.name for upstream in settings.upstreams.values() if upstream.discover]
+def _describe_sources(sources: Mapping[str, Any], store: str) -> str:
+    rules, asked = sources["rules"], ", ".join(sources["upstreams"]) or "none"
     return "\n".join(
         [
             f"settings   rules: {len(rules)}; the first that fits a name counts",
-            *rules,
-            f"upstreams  asked for their lists at the first request: {', '.join(asked) or 'none'}",
-            f"learned    from errors of upstreams, in {settings.store}: {len(_read_learned(settings))}",
-            f"table      names of models: {table.size:,}, by their first word:",
-            *_count_families(table),
+            *map(_describe_rule, rules),
+            f"upstreams  asked for their lists at the first request: {asked}",
+            f"learned    from errors of upstreams, in {store}: {sources['learned']}",
+            f"table      names of models: {sources['table']:,}, by their first word:",
+            *_count_families(ModelTable.load()),
         ]
     )
+
+
+def _describe_rule(rule: Mapping[str, Any]) -> str:
+    place = f" at {rule['upstream']}" if rule["upstream"] else ""
+    parts = [f"{name} {rule[name]:,}" for name in ("context", "input", "output") if rule[name]]
+    parts += [f"policy {rule['policy']}"] if rule["policy"] else []
+    return f"  {rule['origin']}  {rule['match']!r}{place}: {', '.join(parts)}"
 
 
 @asynccontextmanager
@@ -347,15 +351,6 @@ def _list_advice(known: _Knowledge, model: str, *, asks: bool) -> Iterator[str]:
 
 def _show_tokens(tokens: int | None, of_what: str = "") -> str:
     return f"{tokens:,} tokens{of_what}" if tokens else "unknown"
-
-
-def _show_rule(rule: ModelRule) -> str:
-    parts = [
-        f"{name} {value:,}"
-        for name, value in (("context", rule.context), ("input", rule.input), ("output", rule.output))
-        if value
-    ]
-    return ", ".join(parts + ([f"policy {rule.policy}"] if rule.policy else []))
 
 
 def _count_families(table: ModelTable) -> Iterator[str]:

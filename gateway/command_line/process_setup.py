@@ -14,17 +14,6 @@ from gateway.bounds.process import raise_limit, return_freed_memory
 from gateway.logs.fields import FIELDS
 from gateway.settings import Log, Settings, list_warnings
 
-# In the order of a line. `process` only where a gateway has several.
-TIME, LEVEL, LOGGER, PROCESS, MESSAGE, EXCEPTION = (
-    "time",
-    "level",
-    "logger",
-    "process",
-    "message",
-    "exception",
-)
-_OWN: Final = frozenset({TIME, LEVEL, LOGGER, PROCESS, MESSAGE, EXCEPTION})
-
 
 def make_text_formatter(process: str) -> logging.Formatter:
     """process: its name in each line; empty for the only process of a gateway."""
@@ -34,27 +23,26 @@ def make_text_formatter(process: str) -> logging.Formatter:
 
 class JsonFormatter(logging.Formatter):
     """Each line is one line in JSON, whatever it holds. Times are of UTC, with milliseconds. The named
-    values of a line are beside its text.
+    values of a line are beside its text. process: as above.
     """
 
     def __init__(self, process: str) -> None:
         super().__init__()
-        self._named = {PROCESS: process} if process else {}
+        self._named = {"process": process} if process else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            TIME: _render_time(record.created),
-            LEVEL: record.levelname.lower(),
-            LOGGER: record.name,
+        own = {
+            "time": _render_time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
             **self._named,
-            MESSAGE: record.getMessage(),
+            "message": record.getMessage(),
         }
-        fields = vars(record).get(FIELDS, {})
-        line.update((name, value) for name, value in fields.items() if name not in _OWN)
         if record.exc_info:
-            line[EXCEPTION] = self.formatException(record.exc_info)
-        # Escapes everything that is not ASCII: line ends of other alphabets, and halves of characters.
-        return json.dumps(line)
+            own["exception"] = self.formatException(record.exc_info)
+        # In this order. Escapes everything that is not ASCII: line ends of other alphabets, and halves of
+        # characters.
+        return json.dumps(own | vars(record).get(FIELDS, {}) | own)
 
 
 def _render_time(seconds: float) -> str:

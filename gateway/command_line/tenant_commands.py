@@ -20,7 +20,7 @@ from gateway.originals.archive import Removals
 from gateway.originals.search import make_search
 from gateway.purge import Purge, PurgeCount
 from gateway.settings import Settings
-from gateway.settings.show import list_tenant_facts
+from gateway.settings.show import list_tenants
 from gateway.settings.validate import find_nearest
 from gateway.store.address import find_folder
 from gateway.store.keys import make_tag
@@ -39,7 +39,7 @@ def run_tenants(options: argparse.Namespace) -> int:
     if options.action == "purge":
         return _purge_tenant(settings, options)
     if options.json:
-        print(render_json({"tenants": list_tenant_facts(settings)}))
+        print(render_json({"tenants": list_tenants(settings)}))
     else:
         nobody = "no tenants in the settings: each caller key is a tenant of its own"
         print("\n".join(tenant.name for tenant in settings.tenants) or nobody)

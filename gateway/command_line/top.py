@@ -13,7 +13,7 @@ import threading
 import time
 import tty
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -80,63 +80,49 @@ _OTHER_LINES: Final = 7
 
 
 class LiveRows:
-    """Rows by id, and how fast their numbers grow. Two threads may use it."""
+    """Rows by id, and how fast their numbers grow. One thread brings them up to date, another one reads."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._rows: dict[str, Row] = {}
-        # Time, requests and sent tokens, for the rates.
-        self._samples: deque[tuple[float, int, int]] = deque()
+    def __init__(self, rows: Sequence[Row]) -> None:
         self.trouble = ""
+        self.replace(rows)
 
-    def replace(self, rows: list[Row]) -> None:
+    def replace(self, rows: Sequence[Row]) -> None:
         """The whole list."""
-        with self._lock:
-            self._rows = {row.id: row for row in rows}
-            self._samples.clear()
-            self._note(0, 0)
+        self._rows = {row.id: row for row in rows}
+        # Time, and the requests and sent tokens that were seen up to then.
+        self._seen = deque([(time.monotonic(), 0, 0)])
 
     def update(self, rows: Sequence[Row]) -> None:
         """Those that have changed."""
-        with self._lock:
-            before = self._rows
-            requests = sum(
-                row.requests - (before[row.id].requests if row.id in before else 0) for row in rows
-            )
-            sent = sum(row.sent_tokens for row in rows if row != before.get(row.id))
-            self._rows = before | {row.id: row for row in rows}
-            self._note(requests, sent)
+        before = self._rows
+        new = sum(row.requests - (before[row.id].requests if row.id in before else 0) for row in rows)
+        sent = sum(row.sent_tokens for row in rows if row != before.get(row.id))
+        self._rows = before | {row.id: row for row in rows}
+        _, all_requests, all_sent = self._seen[-1]
+        self._seen.append((time.monotonic(), all_requests + max(new, 0), all_sent + sent))
 
     def list_rows(self) -> list[Row]:
         """The newest first."""
-        with self._lock:
-            return sorted(self._rows.values(), key=lambda row: row.last_seen, reverse=True)
+        return sorted(self._rows.values(), key=lambda row: row.last_seen, reverse=True)
 
-    def count_rates(self) -> dict[str, float]:
+    def count_rates(self) -> tuple[float, float]:
         """Requests and sent tokens in a minute, over the last minute at most."""
-        with self._lock:
-            now = time.monotonic()
-            while self._samples and self._samples[0][0] < now - _RATE_SECONDS:
-                self._samples.popleft()
-            first = self._samples[0][0] if self._samples else now
-            minutes = max(now - first, 1.0) / 60
-            requests = sum(sample[1] for sample in self._samples) / minutes
-            sent = sum(sample[2] for sample in self._samples) / minutes
-            return {"requests_per_minute": round(requests, 1), "sent_tokens_per_minute": round(sent)}
-
-    def _note(self, requests: int, sent: int) -> None:
-        self._samples.append((time.monotonic(), max(requests, 0), sent))
+        seen, now = self._seen, time.monotonic()
+        while len(seen) > 1 and seen[0][0] < now - _RATE_SECONDS:
+            seen.popleft()
+        (begun, *before), (_, *newest) = seen[0], seen[-1]
+        minutes = max(now - begun, 1.0) / 60
+        return (newest[0] - before[0]) / minutes, (newest[1] - before[1]) / minutes
 
 
 def run_top(options: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError and AdminError."""
     settings = load_chosen_settings(options, os.environ)
-    rows = LiveRows()
     with AdminClient(settings) as client:
-        rows.replace(_load(client))
+        rows = LiveRows(_load(client))
     found = rows.list_rows()
     if options.json:
-        sys.stdout.write(render_json(TopValues(totals=count_totals(found), conversations=found)) + "\n")
+        print(render_json(TopValues(totals=count_totals(found), conversations=found)))
     elif options.once:
         console = make_console()
         console.print(render_screen(rows, console, most=_LIMIT))
@@ -184,7 +170,7 @@ def count_totals(rows: Sequence[Row]) -> TopTotals:
 
 
 def render_screen(
-    rows: LiveRows, console: Console, *, most: int, rates: Mapping[str, float] | None = None
+    rows: LiveRows, console: Console, *, most: int, rates: tuple[float, float] | None = None
 ) -> Group:
     """most: conversations that are shown."""
     found = rows.list_rows()
@@ -203,8 +189,8 @@ def render_screen(
         *(Text(line, no_wrap=True, overflow="ellipsis") for line in (head, money, cached)),
     ]
     if rates is not None:
-        rate = f"{rates['requests_per_minute']:.1f} requests and "
-        rate += f"{show_tokens(int(rates['sent_tokens_per_minute']))} tokens a minute · q quits"
+        requests, tokens = rates
+        rate = f"{requests:.1f} requests and {show_tokens(round(tokens))} tokens a minute · q quits"
         lines.append(Text(rows.trouble or rate, "red" if rows.trouble else "dim"))
     return Group(*lines, make_table(found[:most], console.width))
 

@@ -265,7 +265,12 @@ class RidingCalls:
         message = _make_riding_message(turn.policy, cut, situation.conversation)
         raw_tokens = await self._sizer.count(turn.owner, message, turn.policy.estimator)
         room = _find_room(turn, situation, answered, raw_tokens)
-        if room is None or room.reply < cut.longest_tokens or not _is_cheaper(turn, answered, room, cut):
+        if room is None or room.reply < cut.longest_tokens:
+            return None
+        # It has to cost less than what the cut replaces, which is quoted otherwise. The message comes to
+        # both. What is new in the request is not in the cache.
+        cached = min(answered.prompt_tokens or room.sent, room.sent)
+        if turn.rates.read * cached + room.sent - cached > cut.replaced_tokens:
             return None
         plan = replace(make_active_plan(situation), output=None)
         sent = await self._calls.make_body(turn, plan, adds_usage=self._calls.adds_usage(turn))
@@ -285,7 +290,8 @@ class RidingCalls:
             and turn.purpose in ("main", "agent")
             # A command is not for the model, and what is sent would end with it.
             and turn.command is None
-            and _is_sent_whole(turn)
+            # Where the request brings the history that it continues, what is sent is made of it.
+            and (turn.raw_body is turn.received.body.data or "Content-Encoding" in turn.upstream_head.headers)
             and _builds_on_what_is_sent(situation, cut)
             and self._clock() >= (self._avoided.get(name_served(turn)) or 0.0)
         )
@@ -450,12 +456,6 @@ def _make_riding_message(policy: Policy, cut: Cut, conversation: Conversation) -
     return "\n\n".join(part for part in parts if part.strip())
 
 
-def _is_sent_whole(turn: Turn) -> bool:
-    """Whether the request brings the history that it continues, so that what is sent is made of it."""
-    is_plain = turn.raw_body is turn.received.body.data
-    return is_plain or "Content-Encoding" in turn.upstream_head.headers
-
-
 def _builds_on_what_is_sent(situation: Situation, cut: Cut) -> bool:
     """A digest is not built on: originals are better. A pivot that was never sent is in no cache."""
     sticky, base = situation.sticky, cut.base
@@ -479,11 +479,3 @@ def _find_room(turn: Turn, situation: Situation, answered: Head, raw_tokens: int
         return None
     left = (turn.limits.context or NO_LIMIT) - prompt
     return _Room(sent, prompt, min(left, turn.limits.output or NO_LIMIT))
-
-
-def _is_cheaper(turn: Turn, answered: Head, room: _Room, cut: Cut) -> bool:
-    """Whether the request costs less than what the cut replaces, which is quoted otherwise. The message comes
-    to both. What is new in the request is not in the cache.
-    """
-    cached = min(answered.prompt_tokens or room.sent, room.sent)
-    return turn.rates.read * cached + room.sent - cached <= cut.replaced_tokens

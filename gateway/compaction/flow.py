@@ -423,7 +423,13 @@ class Compactions:
         pre_tokens = situation.count_with(cut.base)
         result = replace(await self._make_pivot(job, pre_tokens), pre_tokens=pre_tokens)
         if result.pivot is not None:
-            pivot = self._prepare_pivot(job, result.pivot)
+            pivot, known = result.pivot, self._state.pivots.find(result.pivot.key)
+            if job.is_manual:
+                # A person who compacts has not been interrupted, so the model is not told to resume.
+                pivot = replace(pivot, resume="", is_manual=True)
+            if known is not None and known.is_digest:
+                # The next version of that digest, which no edit of it may change.
+                pivot = replace(pivot, version=known.version + 1)
             result = replace(result, post_tokens=situation.count_after(cut.base, pivot))
             try:
                 result = replace(result, outcome=await self._store(job, pivot, work))
@@ -448,16 +454,6 @@ class Compactions:
                 return CompactionResult(await self._pivots.make_digest(turn, situation, cut), 0)
             case "drop":
                 return CompactionResult(await self._pivots.make_note(turn, situation, cut), 0)
-
-    def _prepare_pivot(self, job: Job, pivot: Pivot) -> Pivot:
-        """As it is stored. A summary in the place of a digest is its next version, which no edit of that
-        digest may change.
-        """
-        if job.is_manual:
-            # A person who compacts has not been interrupted, so the model is not told to resume.
-            pivot = replace(pivot, resume="", is_manual=True)
-        known = self._state.pivots.find(pivot.key)
-        return replace(pivot, version=known.version + 1) if known is not None and known.is_digest else pivot
 
     async def digest(self, job: Job) -> bool:
         """Makes a digest for the cut. True if a pivot is ready, which may be a summary that came first.

@@ -256,10 +256,6 @@ class _Attempts:
     # What has come of all calls so far.
     result: CompactionResult = _NOTHING
 
-    @property
-    def calls_left(self) -> int:
-        return max(1, self.calls_in_all - self.result.calls)
-
     def note(self, fitted: FittedCall, usage: Usage | None) -> None:
         """A call was made, whatever came of it."""
         before, model = self.result, fitted.model
@@ -354,7 +350,8 @@ class Summarizer:
     async def _try(self, turn: Turn, situation: Situation, cut: Cut, attempts: _Attempts) -> CompactionResult:
         """Quotes the history."""
         while attempts.result.calls < attempts.allowed:
-            fitted = await self._quoted.fit(turn, situation, cut, attempts.calls_left, attempts.max_tokens)
+            left = max(1, attempts.calls_in_all - attempts.result.calls)
+            fitted = await self._quoted.fit(turn, situation, cut, left, attempts.max_tokens)
             if fitted is None:
                 break
             candidate = await self._ask(turn, fitted, attempts)

@@ -19,7 +19,6 @@ from gateway.core.economy import (
     find_ledger,
     is_due,
     note_response,
-    note_time,
     pay_rent,
     shows_cache,
     size_up,
@@ -233,7 +232,7 @@ def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: floa
     """The ledger after a response."""
     before = find_ledger(turn.head, turn.scope)
     if usage is None:
-        return note_time(before, now_seconds)
+        return replace(before or BranchLedger(), answered_seconds=now_seconds)
     pivot = plan.pivot.key if plan.pivot is not None else None
     needs_base = before is None or not before.base_tokens or before.pivot != pivot
     # The cache of another model is empty at its first request, whose usage tells nothing. Until the next one,

@@ -47,10 +47,6 @@ class NewestRequest(msgspec.Struct, frozen=True):
     seen_seconds: float
 
 
-class SettingsTime:
-    """From one reload of the settings to the next one. Compared by identity."""
-
-
 class Branch:
     """One branch of a conversation. Its id is a label: others may have it, too."""
 
@@ -84,7 +80,8 @@ class Branches:
         self._bodies: Lru[Branch, Branch] = memory.shelf(_name_owner, bodies_bytes, self._leave, max_bodies)
         self._bounds = bounds
         self._clock = clock
-        self._time = SettingsTime()
+        # Grows with each reload of the settings.
+        self.time = 0
 
     # Reading. Links alone tell where a request belongs: its body may be read beside that of another branch.
 
@@ -150,10 +147,10 @@ class Branches:
         """Whether its conversation was deleted since the request was read. What it holds must not be kept."""
         return self._memory.was_purged(turn.purges, make_tag(turn.owner), turn.conversation_id)
 
-    def answer(self, turn: Turn, plan: Plan, head: Head, time: SettingsTime) -> None:
+    def answer(self, turn: Turn, plan: Plan, head: Head, time: int) -> None:
         """Called after each response.
 
-        time: of the settings that the request began with. Of a request that ends after a reload no turn is
+        time: `time` when the request began. Of a request that ends after a reload no turn is
         kept: it has their upstream and a credential that may not hold any more.
         """
         branch = turn.branch
@@ -162,7 +159,7 @@ class Branches:
         if turn.on_event is not None:
             # It holds what it has collected of the response.
             turn = replace(turn, on_event=None, note_sent=None)
-        branch.newest = NewestRequest(turn, plan, head, self._clock()) if time is self._time else None
+        branch.newest = NewestRequest(turn, plan, head, self._clock()) if time == self.time else None
         if not branch.places:
             # It had to make room meanwhile.
             self._move(branch, _list_places(branch))
@@ -177,11 +174,6 @@ class Branches:
 
     # For operators
 
-    @property
-    def time(self) -> SettingsTime:
-        """That of the settings that hold now."""
-        return self._time
-
     def find_newest(self, conversation_id: str) -> NewestRequest | None:
         """None if the body is too large to keep, or had to make room for others."""
         found = (branch.newest for branch in reversed(self._places.get(conversation_id, ())))
@@ -189,7 +181,7 @@ class Branches:
 
     def forget_turns(self) -> None:
         """Their settings and credentials do not hold any more. What was received stays."""
-        self._time = SettingsTime()
+        self.time += 1
         for branch in self._bodies.values():
             branch.newest = None
             self._hold(branch)

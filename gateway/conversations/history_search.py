@@ -86,7 +86,7 @@ class HistorySearch:
 
     def _find_trimmed(self, subject: Subject) -> KnownHistory | None:
         """As the continuation of a history in memory of which the client has dropped a part."""
-        received = trimmed_histories.find(self._state, subject.received, subject.source, subject.placeholder)
+        received = self._continue(subject)
         known = self._find_head(subject, received) if received is not None else None
         return known if known is not None and known.head is not None else None
 
@@ -111,7 +111,7 @@ class HistorySearch:
         if trimmed is not None:
             self._ask(trip, subject, trimmed)
         elif known.lacks_replies:
-            keys = trimmed_histories.list_end_keys(state, received, subject.source)
+            keys = [key for _, key in trimmed_histories.list_ends(state, received, subject.source)]
             state.histories.ask(trip, keys, ends.append)
         await trip.run()
         known = self._find_head(subject, received)
@@ -134,10 +134,12 @@ class HistorySearch:
 
     def _resume(self, subject: Subject, end: HistoryEnd) -> KnownHistory | None:
         """As the continuation of a stored history. Its head is still to be loaded."""
-        received = trimmed_histories.resume(
-            self._state, subject.received, subject.source, subject.placeholder, end
-        )
+        received = self._continue(subject, end)
         return make_known(received, None) if received is not None else None
+
+    def _continue(self, subject: Subject, end: HistoryEnd | None = None) -> Received | None:
+        received, source, placeholder = subject.received, subject.source, subject.placeholder
+        return trimmed_histories.find(self._state, received, source, placeholder, end)
 
     def _begin_trip(self, subject: Subject) -> Trip:
         return self._state.begin_trip(subject.received.owner, subject.patience)

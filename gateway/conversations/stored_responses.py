@@ -193,7 +193,7 @@ class StoredResponses:
         """With the responses before it that it names and memory does not have: each of them would be a round
         trip of its own.
         """
-        turn = await self._named.load(name.owner, name.upstream, name.name)
+        turn = (await self._named.load_all(name.owner, name.upstream, (name.name,))).get(name.name)
         if turn is None:
             return None
         earlier = [_Name(name.owner, name.upstream, each) for each in turn.earlier]

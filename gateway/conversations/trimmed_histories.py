@@ -46,31 +46,27 @@ def record(state: State, turn: Turn, head: Head) -> str | None:
     return key
 
 
-def find(state: State, received: Received, source: HistorySource, placeholder: str) -> Received | None:
-    """The request as the continuation of a history in memory; None if there is none, or no proof.
+def find(
+    state: State,
+    received: Received,
+    source: HistorySource,
+    placeholder: str,
+    stored: HistoryEnd | None = None,
+) -> Received | None:
+    """The request as the continuation of a history; None if there is none, or no proof.
 
-    placeholder: the policy's own, which a client may put in place of results, too.
+    placeholder: the policy's own, which a client may put in place of results, too. stored: what another
+    process has recorded; without it, what is in memory.
     """
-    for end, key in _list_ends(state, received, source):
-        known = state.histories.find(received.owner, key)
+    histories = state.histories
+    for end, key in list_ends(state, received, source):
+        if stored is None:
+            known = histories.find(received.owner, key)
+        else:
+            known = stored if stored.key == key and not histories.is_contradicted(stored) else None
         if known is not None:
             return _continue(known, received, end, source, placeholder)
     return None
-
-
-def list_end_keys(state: State, received: Received, source: HistorySource) -> list[str]:
-    """Under which the store may have the history that the request continues, the newest end first."""
-    return [key for _, key in _list_ends(state, received, source)]
-
-
-def resume(
-    state: State, received: Received, source: HistorySource, placeholder: str, known: HistoryEnd
-) -> Received | None:
-    """As `find`, but of a history that another process has recorded."""
-    end = next((end for end, key in _list_ends(state, received, source) if key == known.key), None)
-    if end is None or state.histories.is_contradicted(known):
-        return None
-    return _continue(known, received, end, source, placeholder)
 
 
 def _continue(
@@ -86,8 +82,9 @@ def _continue(
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 
-def _list_ends(state: State, received: Received, source: HistorySource) -> list[tuple[int, str]]:
-    """The newest first, up to the first where a request is known to have ended.
+def list_ends(state: State, received: Received, source: HistorySource) -> list[tuple[int, str]]:
+    """Where earlier requests may have ended, with the keys of their records. The newest first, up to the
+    first where one is known to have ended.
 
     This one continues that, even if its history is not kept any more. At an older place another history may
     have ended.

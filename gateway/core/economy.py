@@ -101,11 +101,6 @@ def shows_cache(usage: Usage) -> bool:
     return bool(usage.cached_tokens or usage.cache_write_tokens)
 
 
-def note_time(before: BranchLedger | None, now_seconds: float) -> BranchLedger:
-    """The ledger after a response without usage."""
-    return replace(before or BranchLedger(), answered_seconds=now_seconds)
-
-
 def note_response(
     before: BranchLedger | None, answered: AnsweredTurn, rates: Rates, now_seconds: float
 ) -> BranchLedger:

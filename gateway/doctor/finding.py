@@ -14,7 +14,7 @@ Level = Literal["ok", "warning", "problem"]
 STATUSES: Final[dict[Level, int]] = {"ok": 0, "warning": 1, "problem": 2}
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """fix: the line to write or the command to run; None where nothing has to be done."""
 
     level: Level
@@ -22,23 +22,23 @@ class Finding(NamedTuple):
     fix: str | None = None
 
 
-def note_ok(what: str) -> Finding:
-    return Finding("ok", what)
+def note_ok(what: str) -> Diagnosis:
+    return Diagnosis("ok", what)
 
 
-def warn(what: str, fix: str) -> Finding:
-    return Finding("warning", what, fix)
+def warn(what: str, fix: str) -> Diagnosis:
+    return Diagnosis("warning", what, fix)
 
 
-def blame(what: str, fix: str) -> Finding:
+def blame(what: str, fix: str) -> Diagnosis:
     """For what keeps the gateway from working."""
-    return Finding("problem", what, fix)
+    return Diagnosis("problem", what, fix)
 
 
 class UpstreamReport(NamedTuple):
     """names: of the models in its list. date: of its response. is_usable: whether requests can reach it."""
 
-    finding: Finding
+    finding: Diagnosis
     names: frozenset[str] = frozenset()
     date: str = ""
     is_usable: bool = True
@@ -62,4 +62,4 @@ class Examined:
     has_other_token: bool
 
 
-Check = Callable[[Examined], AsyncIterator[Finding]]
+Check = Callable[[Examined], AsyncIterator[Diagnosis]]

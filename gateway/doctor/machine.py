@@ -4,7 +4,6 @@ import errno
 import http.client
 import os
 import resource
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -16,8 +15,8 @@ import msgspec
 
 from gateway.bounds.process import find_most_connections
 from gateway.command_line.health import choose_loopback
-from gateway.doctor.finding import Examined, Finding, blame, note_ok, warn
-from gateway.http.ports import describe_bind_error
+from gateway.doctor.finding import Diagnosis, Examined, blame, note_ok, warn
+from gateway.http.ports import bind_port, close_all, describe_bind_error
 from gateway.originals.index import find_obstacle
 from gateway.settings import Settings, describe_exposure, is_loopback, shows_texts
 from gateway.settings.show import is_for_this_machine_only
@@ -33,13 +32,13 @@ _SHORTEST_TOKEN: Final = 16
 _NEW_TOKEN: Final = "export GATEWAY_ADMIN_TOKEN=$(openssl rand -hex 32)"
 
 
-async def check_settings(examined: Examined) -> AsyncIterator[Finding]:
+async def check_settings(examined: Examined) -> AsyncIterator[Diagnosis]:
     yield note_ok(f"valid: {examined.file or 'the built-in settings: no --config FILE is given'}")
     for problem in examined.settings.warnings:
         yield warn(str(problem), f"change {problem.where}")
 
 
-async def check_search(_: Examined) -> AsyncIterator[Finding]:
+async def check_search(_: Examined) -> AsyncIterator[Diagnosis]:
     """Can originals be searched with the SQLite of this Python?"""
     obstacle = find_obstacle()
     if obstacle is None:
@@ -49,7 +48,7 @@ async def check_search(_: Examined) -> AsyncIterator[Finding]:
         yield warn(what, "use a Python whose SQLite is 3.34 or later, with FTS5")
 
 
-async def check_clock(examined: Examined) -> AsyncIterator[Finding]:
+async def check_clock(examined: Examined) -> AsyncIterator[Diagnosis]:
     """The upstreams' `Date` headers tell, to a second."""
     here = time.time()
     offsets = {
@@ -76,39 +75,27 @@ def _parse_date(date: str) -> float | None:
         return None
 
 
-async def check_ports(examined: Examined) -> AsyncIterator[Finding]:
+async def check_ports(examined: Examined) -> AsyncIterator[Diagnosis]:
     """Are they free, or does this gateway serve them already, and with this token?"""
     listen, admin = examined.settings.listen, examined.settings.admin
-    yield _examine_port("data port", listen.host, listen.port, "--port")
-    yield _examine_port("admin port", admin.host, admin.port, "--admin-port")
+    yield await _examine_port("data port", listen.host, listen.port, "--port")
+    yield await _examine_port("admin port", admin.host, admin.port, "--admin-port")
     if examined.has_other_token and _is_gateway(admin.host, admin.port):
         what = "the gateway that runs has another admin.token than these settings"
         yield blame(what, "reload it (kill -HUP PID), or set GATEWAY_ADMIN_TOKEN to its token")
 
 
-def _examine_port(name: str, host: str, port: int, option: str) -> Finding:
+async def _examine_port(name: str, host: str, port: int, option: str) -> Diagnosis:
     if port == 0:
         return note_ok(f"{name}: the system will choose a free one")
-    error = _try_to_open(host, port)
-    if error is None:
-        return note_ok(f"{name} {port} on {host} is free")
-    if error.errno == errno.EADDRINUSE and _is_gateway(host, port):
-        return note_ok(f"{name} {port} on {host} is served by a gateway that is well")
-    what, _, fix = describe_bind_error(host, port, error, option).rpartition(": ")
-    return blame(f"{name}: {what}", f"{fix}, such as: refold serve {option} {min(port, 65_000) + 10}")
-
-
-def _try_to_open(host: str, port: int) -> OSError | None:
-    """None if it could be opened, as the gateway would."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with closing(socket.socket(family, kind, protocol)) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen()
+        close_all(await bind_port(host, port))
     except OSError as error:
-        return error
-    return None
+        if error.errno == errno.EADDRINUSE and _is_gateway(host, port):
+            return note_ok(f"{name} {port} on {host} is served by a gateway that is well")
+        what, _, fix = describe_bind_error(host, port, error, option).rpartition(": ")
+        return blame(f"{name}: {what}", f"{fix}, such as: refold serve {option} {min(port, 65_000) + 10}")
+    return note_ok(f"{name} {port} on {host} is free")
 
 
 def _is_gateway(host: str, port: int) -> bool:
@@ -123,7 +110,7 @@ def _is_gateway(host: str, port: int) -> bool:
     return response.status == http.client.OK and isinstance(value, dict) and value.get("status") == "ok"
 
 
-async def check_process(examined: Examined) -> AsyncIterator[Finding]:
+async def check_process(examined: Examined) -> AsyncIterator[Diagnosis]:
     """The gateway raises the soft limit to the hard one, so the hard one counts."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = examined.settings.bounds.connections
@@ -138,7 +125,7 @@ async def check_process(examined: Examined) -> AsyncIterator[Finding]:
     yield note_ok(f"cores: {cores}; one process uses one of them, see refold serve --workers N")
 
 
-async def check_exposure(examined: Examined) -> AsyncIterator[Finding]:
+async def check_exposure(examined: Examined) -> AsyncIterator[Diagnosis]:
     """Who can reach the ports, and what protects them."""
     settings = examined.settings
     exposure = describe_exposure(settings)
@@ -157,7 +144,7 @@ async def check_exposure(examined: Examined) -> AsyncIterator[Finding]:
             yield warn(what, f"base_url: https://{upstream.base_url.removeprefix('http://')}")
 
 
-def _examine_token(settings: Settings) -> Finding:
+def _examine_token(settings: Settings) -> Diagnosis:
     token = settings.admin.token
     shown = ", ".join(name for name, policy in settings.policies.items() if shows_texts(settings, policy))
     if token is not None and len(token.get_secret_value()) < _SHORTEST_TOKEN:

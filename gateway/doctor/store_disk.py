@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from diskcache.core import DBNAME
 
-from gateway.doctor.finding import Examined, Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, Examined, blame, note_ok, warn
 from gateway.settings import Retention, Settings
 from gateway.store.address import find_folder
 from gateway.store.folder import (
@@ -44,7 +44,7 @@ _STATE_ROW: Final = "SELECT 1 FROM record LIMIT 1"
 _BLOB_ROW: Final = "SELECT 1 FROM Cache LIMIT 1"
 
 
-async def check_store(examined: Examined) -> AsyncIterator[Finding]:
+async def check_store(examined: Examined) -> AsyncIterator[Diagnosis]:
     settings = examined.settings
     if is_redis(settings.store):
         if find_spec("redis") is None:
@@ -61,7 +61,7 @@ async def check_store(examined: Examined) -> AsyncIterator[Finding]:
             yield finding
 
 
-def _examine_disk(settings: Settings) -> Iterator[Finding]:
+def _examine_disk(settings: Settings) -> Iterator[Diagnosis]:
     directory, retention = find_folder(settings.store), settings.retention
     assert directory is not None
     # The directory, or the nearest one above it that exists.
@@ -87,7 +87,7 @@ def _examine_disk(settings: Settings) -> Iterator[Finding]:
         yield note_ok(f"a gateway is using {directory}")
 
 
-def _find_refusal(place: Path) -> Finding | None:
+def _find_refusal(place: Path) -> Diagnosis | None:
     """Why nothing can be written there; None if something can. What is written has no name and is gone."""
     if not place.is_dir():
         return blame(f"{place} is not a folder", 'store: "disk:PATH"  # name a folder')
@@ -101,7 +101,7 @@ def _find_refusal(place: Path) -> Finding | None:
     return None
 
 
-def _explain_refusal(place: Path, error: OSError) -> Finding:
+def _explain_refusal(place: Path, error: OSError) -> Diagnosis:
     reason = error.strerror or type(error).__name__
     if isinstance(error, PermissionError):
         user = os.geteuid()
@@ -113,7 +113,7 @@ def _explain_refusal(place: Path, error: OSError) -> Finding:
     return blame(what, f"free space or raise the quota there (df -h {place}; quota), or name another store")
 
 
-def _examine_space(place: Path, retention: Retention) -> Finding:
+def _examine_space(place: Path, retention: Retention) -> Diagnosis:
     free = shutil.disk_usage(place).free
     wanted = retention.originals_bytes + retention.search_bytes + retention.named_bytes + _STATE_BYTES
     if free < _LEAST_BYTES:
@@ -124,7 +124,7 @@ def _examine_space(place: Path, retention: Retention) -> Finding:
     return note_ok(f"{place} can be written; {free >> 30:,} GB are free")
 
 
-def _examine_access(directory: Path) -> Iterator[Finding]:
+def _examine_access(directory: Path) -> Iterator[Diagnosis]:
     status = directory.stat()
     if status.st_uid != os.geteuid():
         what = f"{directory} belongs to user {status.st_uid}, and this is user {os.geteuid()}"
@@ -133,7 +133,7 @@ def _examine_access(directory: Path) -> Iterator[Finding]:
         yield warn(f"other users of this machine can read {directory}", f"chmod 700 {directory}")
 
 
-def _examine_damage(directory: Path) -> Iterator[Finding]:
+def _examine_damage(directory: Path) -> Iterator[Diagnosis]:
     blobs = directory / BLOBS_NAME
     databases = {
         directory / STATE_NAME: _STATE_ROW,
@@ -171,7 +171,7 @@ def _find_damage(database: Path, find_row: str) -> str | None:
     return None if result == "ok" else "its pages do not fit together"
 
 
-def _examine_bounds(directory: Path, retention: Retention) -> Iterator[Finding]:
+def _examine_bounds(directory: Path, retention: Retention) -> Iterator[Diagnosis]:
     bounds = {
         "originals_bytes": (ORIGINALS_NAME, retention.originals_bytes),
         "named_bytes": (NAMED_NAME, retention.named_bytes),

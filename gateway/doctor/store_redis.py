@@ -9,7 +9,7 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.settings import Settings
 from gateway.store.redis_address import Address, parse_address
 from gateway.store.redis_link import FAILURES, explain, make_client, translate
@@ -20,7 +20,7 @@ _LEAST_VERSION: Final = (7, 0)
 _FULL: Final = 0.9
 
 
-async def examine_redis(settings: Settings) -> list[Finding]:
+async def examine_redis(settings: Settings) -> list[Diagnosis]:
     """For `redis://` and `rediss://`."""
     address = parse_address(settings.store)
     client = make_client(address, retries=0)
@@ -33,7 +33,7 @@ async def examine_redis(settings: Settings) -> list[Finding]:
         await client.aclose()
 
 
-def _blame_connection(address: Address, reason: str) -> Finding:
+def _blame_connection(address: Address, reason: str) -> Diagnosis:
     what = f"{address.shown}: {reason}"
     if "user and password" in reason:
         fix = "store: redis://:${REDIS_PASSWORD}@HOST:PORT/0  # as `requirepass` of the server says"
@@ -44,7 +44,7 @@ def _blame_connection(address: Address, reason: str) -> Finding:
     return blame(what, fix)
 
 
-async def _examine(client: Redis, address: Address) -> AsyncIterator[Finding]:
+async def _examine(client: Redis, address: Address) -> AsyncIterator[Diagnosis]:
     """Raises one of FAILURES."""
     await client.ping()
     started = time.monotonic()

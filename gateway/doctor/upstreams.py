@@ -17,7 +17,7 @@ import msgspec
 from gateway.activity.prices import load_price_table, make_price_list
 from gateway.command_line.model_report import describe_model
 from gateway.core.money import count_usd
-from gateway.doctor.finding import Examined, Finding, UpstreamReport, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, Examined, UpstreamReport, blame, note_ok, warn
 from gateway.http.client import Client, Fetched, OwnCall
 from gateway.http.failures import CALL_ERRORS, describe_failure, list_causes
 from gateway.http.target import make_url
@@ -26,8 +26,6 @@ from gateway.limits.discovery import (
     KEY_WANTED,
     LIST_PATH,
     REDIRECTS,
-    Listed,
-    Unlisted,
     find_other_url,
     make_list_headers,
     probe,
@@ -40,7 +38,7 @@ from gateway.wire.reader import ResponseReader
 _EXPIRED, _SELF_SIGNED, _UNKNOWN_AUTHORITY, _OTHER_NAME = 10, 18, (19, 20, 21), (62, 64)
 
 
-async def check_upstreams(examined: Examined) -> AsyncIterator[Finding]:
+async def check_upstreams(examined: Examined) -> AsyncIterator[Diagnosis]:
     for report in examined.reports.values():
         yield report.finding
 
@@ -50,7 +48,7 @@ async def examine_upstream(client: Client, upstream: UpstreamSettings) -> Upstre
     if found.error is not None:
         return UpstreamReport(_explain(upstream, found.error), is_usable=False)
     date = found.date
-    if isinstance(found, Listed) and found.is_api:
+    if found.limits is not None and found.is_api:
         names = list_model_names(found.body)
         key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
         what = (
@@ -60,7 +58,7 @@ async def examine_upstream(client: Client, upstream: UpstreamSettings) -> Upstre
     if found.status in KEY_WANTED:
         finding = _describe_key(upstream, found.status)
         return UpstreamReport(finding, date=date, is_usable=upstream.api_key is None)
-    if isinstance(found, Unlisted) and found.status in REDIRECTS:
+    if found.status in REDIRECTS:
         # The upstream chooses where to, so it is shown as an ASCII literal.
         place = found.place.removesuffix(LIST_PATH)
         what = f"{upstream.name}: redirects to {place!a}, which is not followed"
@@ -71,7 +69,7 @@ async def examine_upstream(client: Client, upstream: UpstreamSettings) -> Upstre
     return UpstreamReport(finding, date=date, is_usable=found.status != 200 and not has_other)
 
 
-def _describe_no_list(upstream: UpstreamSettings, status: int, *, has_other: bool) -> Finding:
+def _describe_no_list(upstream: UpstreamSettings, status: int, *, has_other: bool) -> Diagnosis:
     """has_other: whether an API answers at the likely other address."""
     base_url = upstream.base_url
     what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {status})"
@@ -86,7 +84,7 @@ def _describe_no_list(upstream: UpstreamSettings, status: int, *, has_other: boo
     return warn(what, f"{rule}  # names the windows instead")
 
 
-def _describe_key(upstream: UpstreamSettings, status: int) -> Finding:
+def _describe_key(upstream: UpstreamSettings, status: int) -> Diagnosis:
     if upstream.api_key is None:
         what = f"{upstream.name}: is there, and wants the key of each caller (status {status})"
         return note_ok(what)
@@ -97,7 +95,7 @@ def _describe_key(upstream: UpstreamSettings, status: int) -> Finding:
 # Why no response came: the name, the port, the certificate, or time
 
 
-def _explain(upstream: UpstreamSettings, error: BaseException) -> Finding:
+def _explain(upstream: UpstreamSettings, error: BaseException) -> Diagnosis:
     """Why no response came."""
     what = f"{upstream.name}: {describe_failure(error, upstream.base_url)}"
     return blame(what, _choose_fix(upstream, list(list_causes(error))))
@@ -147,7 +145,7 @@ _SHOWN_NAMES: Final = 3
 _TIMEOUT_SECONDS: Final = 10.0
 
 
-async def check_streaming(examined: Examined) -> AsyncIterator[Finding]:
+async def check_streaming(examined: Examined) -> AsyncIterator[Diagnosis]:
     """If a model may be asked: for one token, which is billed, at each upstream that can be reached."""
     model, reports = examined.asked, examined.reports
     if model is None:
@@ -157,7 +155,7 @@ async def check_streaming(examined: Examined) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _examine_stream(examined: Examined, upstream: UpstreamSettings, model: str) -> Finding:
+async def _examine_stream(examined: Examined, upstream: UpstreamSettings, model: str) -> Diagnosis:
     try:
         response = await _ask(examined.client, upstream, model)
     except CALL_ERRORS as error:
@@ -183,7 +181,7 @@ async def _ask(client: Client, upstream: UpstreamSettings, model: str) -> Fetche
 
 def _describe_stream(
     settings: Settings, upstream: UpstreamSettings, model: str, response: Fetched
-) -> Finding:
+) -> Diagnosis:
     place = f"{model} at {upstream.name}"
     if "text/event-stream" not in response.headers.get("content-type", ""):
         fix = f"turn off buffering in a proxy before {upstream.name}; the answer was asked for as a stream"
@@ -203,7 +201,7 @@ def _describe_stream(
 
 def _describe_refusal(
     upstream: UpstreamSettings, model: str, response: Fetched, names: Collection[str]
-) -> Finding:
+) -> Diagnosis:
     place = f"{model} at {upstream.name}"
     if response.status in (401, 403):
         if upstream.api_key is None:
@@ -233,7 +231,7 @@ _SHOWN: Final = 4
 _MOST_LISTED: Final = 100
 
 
-async def check_windows(examined: Examined) -> AsyncIterator[Finding]:
+async def check_windows(examined: Examined) -> AsyncIterator[Diagnosis]:
     """Of the models that clients use, those that rules name, and those of upstreams with a short list."""
     settings, models = examined.settings, examined.models
     exact = [rule.match for rule in settings.models if not _WILDCARDS & set(rule.match)]
@@ -254,7 +252,7 @@ async def check_windows(examined: Examined) -> AsyncIterator[Finding]:
         yield note_ok("no model was named; --model NAME says whether its window is known")
 
 
-async def _examine_model(settings: Settings, model: str) -> Finding:
+async def _examine_model(settings: Settings, model: str) -> Diagnosis:
     asks = any(each.discover for each in settings.upstreams.values())
     report = await describe_model(settings, model, asks=asks)
     known = [tokens for place in report.upstreams if (tokens := place.context or place.input)]
@@ -269,7 +267,7 @@ def _suggest_rule(model: str) -> str:
     return f"models: [{{match: {json.dumps(model)}, context: 32768, output: 4096}}]  # its real window"
 
 
-def _examine_list(settings: Settings, upstream: str, names: Collection[str]) -> Iterator[Finding]:
+def _examine_list(settings: Settings, upstream: str, names: Collection[str]) -> Iterator[Diagnosis]:
     """Of a short list, the models that no rule and no table knows."""
     if len(names) > _MOST_LISTED:
         return

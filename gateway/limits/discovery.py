@@ -57,27 +57,18 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SHOWN_CHARS: Final = 200
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A response with status 200. limits: of the models that it says them of. body: without its content
-    encoding. is_api: False for a web page. date: of the response, empty if it has none.
+class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking for the list of models.
+
+    limits: of the models that a list says them of; None if there is no list: then `reason` says why, in plain
+    words. body: of a list, without its content encoding. status: 0 if no response came: then `error` says
+    why. is_api: whether an API has answered; False for a web page. date: of the response, empty if it has
+    none. place: scheme, host and path that a redirect names; its query may hold a key.
     """
 
-    limits: dict[str, Limits]
-    body: bytes
-    is_api: bool
-    date: str
-    status: int = 200
-    error: BaseException | None = None
-
-
-class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
-    """Any other response, or none: then `error` says why, and `status` is 0. reason: in plain words.
-
-    is_api: whether an API has answered all the same. place: scheme, host and path that a redirect names; its
-    query may hold a key.
-    """
-
-    reason: str
+    limits: dict[str, Limits] | None = None
+    body: bytes = b""
+    reason: str = ""
     status: int = 0
     is_api: bool = False
     date: str = ""
@@ -87,25 +78,28 @@ class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_models(
     upstream: UpstreamSettings, client: Client, received: RawHeaders = (), base_url: str | None = None
-) -> Listed | Unlisted:
+) -> ListAnswer:
     """received: headers of a client, used where we have no key. base_url: None for that of the settings."""
     asked = upstream if base_url is None else replace(upstream, base_url=base_url)
     path = LIST_PATH + _MESSAGES_QUERY if _speaks_messages_only(upstream) else LIST_PATH
     call = OwnCall(upstream, "GET", str(make_url(asked, path)), make_list_headers(asked, received))
+    body, limits = b"", None
     try:
         found = await client.fetch(call, _TIMEOUT_SECONDS, MAX_BYTES)
         if found.status == 200 and found.body is not None:
             encoding = found.headers.get("content-encoding", "")
             # A few bytes may decode to megabytes, and 30 microseconds a model is too long for the event loop.
             body, limits = await asyncio.to_thread(_parse, found.body, encoding)
-            return Listed(limits=limits, body=body, is_api=_is_from_an_api(found), date=_read_date(found))
     except CALL_ERRORS as error:
-        return Unlisted(reason=describe_failure(error, call.url), error=error)
-    return Unlisted(
+        return ListAnswer(reason=describe_failure(error, call.url), error=error)
+    is_json = "json" in found.headers.get("content-type", "")
+    return ListAnswer(
+        limits=limits,
+        body=body,
         reason="larger than a model list" if found.status == 200 else f"status {found.status}",
         status=found.status,
-        is_api=_is_from_an_api(found),
-        date=_read_date(found),
+        is_api=found.status in KEY_WANTED or (found.status == 200 and is_json),
+        date=found.headers.get("date", ""),
         place=_read_place(found),
     )
 
@@ -120,9 +114,7 @@ def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> list[
     return own
 
 
-async def probe(
-    upstream: UpstreamSettings, client: Client
-) -> tuple[Listed | Unlisted, Listed | Unlisted | None]:
+async def probe(upstream: UpstreamSettings, client: Client) -> tuple[ListAnswer, ListAnswer | None]:
     """What the configured address answers, and the likely other one where that is no API, or None."""
     found = await list_models(upstream, client)
     if found.error is not None or found.is_api or found.status in REDIRECTS:
@@ -167,7 +159,7 @@ class Discovery:
     async def _ask(self, key: tuple[str, str], upstream: UpstreamSettings, headers: RawHeaders) -> None:
         """key: viewer and upstream."""
         found = await list_models(upstream, self._client, headers)
-        if isinstance(found, Unlisted):
+        if found.limits is None:
             self._log_failure(upstream.name, found.reason)
             self._limits.keep_no_list(*key)
             return
@@ -196,26 +188,20 @@ async def check_upstreams(upstreams: Collection[UpstreamSettings], client: Clien
 
 
 async def _check(upstream: UpstreamSettings, client: Client) -> None:
-    name, base_url = upstream.name, upstream.base_url
+    name, url = upstream.name, upstream.base_url
     found, other = await probe(upstream, client)
     failed = other or found
-    if isinstance(failed, Unlisted) and failed.error is not None:
+    if failed.error is not None:
         _start.warning("upstream '%s': %s: is it running, and is this its address?", name, failed.reason)
-    elif other is None:
-        _report(upstream, found)
-    elif other.is_api:
-        other_url = find_other_url(base_url)
+    elif other is not None and other.is_api:
+        other_url = find_other_url(url)
         _start.warning(
             "upstream '%s' answers at %s, not at %s (status %d): write base_url: %s",
-            *(name, other_url + LIST_PATH, base_url + LIST_PATH, found.status, other_url),
+            *(name, other_url + LIST_PATH, url + LIST_PATH, found.status, other_url),
         )
-    else:
-        _start.info("upstream '%s' has no list of models at %s (status %d)", name, base_url, found.status)
-
-
-def _report(upstream: UpstreamSettings, found: Listed | Unlisted) -> None:
-    name, url = upstream.name, upstream.base_url
-    if isinstance(found, Listed):
+    elif other is not None:
+        _start.info("upstream '%s' has no list of models at %s (status %d)", name, url, found.status)
+    elif found.limits is not None:
         windows = len(found.limits)
         _start.info("upstream '%s' answers at %s and names the windows of %d models", name, url, windows)
     elif found.status in REDIRECTS:
@@ -233,15 +219,6 @@ def _report(upstream: UpstreamSettings, found: Listed | Unlisted) -> None:
 def _parse(data: bytes, encoding: str) -> tuple[bytes, dict[str, Limits]]:
     body = decode_body(data, encoding, MAX_BYTES)
     return body, parse_model_list(body)
-
-
-def _is_from_an_api(found: Fetched) -> bool:
-    is_json = "json" in found.headers.get("content-type", "")
-    return found.status in KEY_WANTED or (found.status == 200 and is_json)
-
-
-def _read_date(found: Fetched) -> str:
-    return found.headers.get("date", "")
 
 
 def _read_place(found: Fetched) -> str:

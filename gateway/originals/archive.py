@@ -20,7 +20,7 @@ from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
-from gateway.originals.origins import OriginFinder
+from gateway.originals.parts import OriginFinder
 from gateway.originals.removed import (
     Original,
     RemovalKind,

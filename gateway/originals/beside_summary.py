@@ -25,8 +25,7 @@ from gateway.core.errors import RequestRefused
 from gateway.core.history.lists import Told
 from gateway.core.history.transcript import quote, render_name
 from gateway.core.search.cutting import cut_text, estimate_tokens
-from gateway.originals.origins import OriginFinder
-from gateway.originals.parts import Part, read_parts
+from gateway.originals.parts import OriginFinder, Part, read_parts
 from gateway.originals.search import FoundPiece
 
 # Raw tokens of a text.

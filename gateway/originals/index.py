@@ -70,7 +70,7 @@ class IndexedMessage(NamedTuple):
     parts: Sequence[Part]
 
 
-class Batch(NamedTuple):
+class IndexBatch(NamedTuple):
     """Messages of a list. number: of the batch in its list, which has `of` of them. expires: Unix time."""
 
     tag: str
@@ -119,6 +119,7 @@ def open_index(path: Path) -> sqlite3.Connection:
         index.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
         # What is deleted leaves the file.
         index.execute("PRAGMA secure_delete=ON").fetchall()
+        index.execute("PRAGMA synchronous=NORMAL")
         index.execute("PRAGMA trusted_schema=OFF")
         if _read_number(index, "PRAGMA user_version") == 0:
             index.execute("PRAGMA auto_vacuum=INCREMENTAL")
@@ -166,7 +167,7 @@ def list_whole(index: sqlite3.Connection, tag: str, list_names: Sequence[str]) -
     return {batch.list_name for batch in batches if counts[batch.list_name] == batch.of}
 
 
-def add_batch(index: sqlite3.Connection, batch: Batch) -> None:
+def add_batch(index: sqlite3.Connection, batch: IndexBatch) -> None:
     """All or nothing. Does nothing if it is there."""
     with _changing(index):
         added = index.execute(
@@ -286,7 +287,8 @@ def drop_owned(index: sqlite3.Connection, tag: str, conversation_id: str | None)
     """Everything of a tenant, or of one conversation of it."""
     beginning = "" if conversation_id is None else f"{conversation_id}/"
     found = index.execute(
-        "SELECT id FROM batches WHERE tag = ? AND substr(list, 1, ?) = ?", (tag, len(beginning), beginning)
+        "SELECT id FROM batches WHERE (tag = ? AND substr(list, 1, ?) = ?) OR tag = ''",
+        (tag, len(beginning), beginning),
     )
     _drop(index, [batch for (batch,) in found.fetchall()])
 
@@ -299,13 +301,17 @@ def drop_expired(index: sqlite3.Connection, now: float) -> None:
 
 def drop_excess(index: sqlite3.Connection, bounds: IndexBounds) -> None:
     """Makes the bounds hold: the newest stay, as far as they fit, of each tenant and of all."""
-    while True:
+    while (size := _measure(index)) > min(bounds):
         found = index.execute("SELECT id, tag, pieces FROM batches ORDER BY id DESC").fetchall()
         total = sum(pieces for _, _, pieces in found)
-        pages, page_bytes = (_read_number(index, f"PRAGMA {name}") for name in ("page_count", "page_size"))
-        if not total or not _list_excess(found, bounds, pages * page_bytes / total):
+        if not total or not _list_excess(found, bounds, size / total):
             return
-        _drop(index, _list_excess(found, bounds, pages * page_bytes / total / _KEPT_SHARE))
+        _drop(index, _list_excess(found, bounds, size / total / _KEPT_SHARE))
+
+
+def _measure(index: sqlite3.Connection) -> int:
+    """In bytes."""
+    return _read_number(index, "PRAGMA page_count") * _read_number(index, "PRAGMA page_size")
 
 
 def _list_excess(
@@ -332,9 +338,13 @@ def _drop(index: sqlite3.Connection, batches: Sequence[int]) -> None:
             )
             index.execute("DELETE FROM pieces WHERE batch = ?", (batch,))
             index.execute("DELETE FROM mentions WHERE batch = ?", (batch,))
-            index.execute("DELETE FROM batches WHERE id = ?", (batch,))
+            # It stays without an owner until its words are gone, so that this is tried again if it fails.
+            index.execute(
+                "UPDATE batches SET tag = '', list = id, expires = 0, pieces = 0 WHERE id = ?", (batch,)
+            )
     if batches:
         _let_words_go(index)
+        index.execute("DELETE FROM batches WHERE tag = ''")
 
 
 def _let_words_go(index: sqlite3.Connection) -> None:

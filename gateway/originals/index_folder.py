@@ -9,6 +9,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ class IndexFolder:
         self._folder = folder
         self._is_private = folder is None
         self._owner: int | None = None
+        # Several threads may need a private folder at once.
+        self._making = threading.Lock()
 
     def has_file(self) -> bool:
         return self._folder is not None and (self._folder / _FILE_NAME).exists()
@@ -75,9 +78,13 @@ class IndexFolder:
         """Again if it was deleted, as a cache may be. Not a private one: in a folder of all users another
         user may have taken its name.
         """
-        if self._folder is None:
-            self._folder, self._owner = _make_private_folder()
-        elif not self._is_private and not self.has_file():
+        if self._is_private:
+            with self._making:
+                if self._folder is None:
+                    self._folder, self._owner = _make_private_folder()
+                return self._folder
+        assert self._folder is not None
+        if not self.has_file():
             self._folder.mkdir(mode=0o700, exist_ok=True)
             # Of earlier versions: a folder for each tenant, and one of locks.
             for entry in self._folder.iterdir():

@@ -1,9 +1,12 @@
-"""An original as readable parts: each text, result and call of a message, with its tool and its files."""
+"""An original as readable parts: each text, result and call of a message, with its tool and its files; and
+which call a result answers, because it names neither the tool nor the file itself.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gateway.conversations.reading import Received
 from gateway.core.errors import Unreadable
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.session.tool_arguments import find_paths, parse_arguments
@@ -16,6 +19,8 @@ from gateway.wire.registry import FORMATS
 _MOST_CHARS: Final = 4_000_000
 _LONGEST_NAME_CHARS: Final = 300
 _SEPARATOR: Final = "\n\n"
+# A call is searched for in this many messages before its result, as for the spans of a conversation.
+_MAX_BETWEEN: Final = 200
 
 
 class Part(NamedTuple):
@@ -50,15 +55,9 @@ def read_parts(format_name: str, raw: bytes, origins: Sequence[Origin]) -> list[
     return []
 
 
-def join_texts(parts: Sequence[tuple[int, str]]) -> str:
-    """The text of a message from its parts or pieces: the start and text of each, in order."""
-    text, size = list[str](), 0
-    for start, said in parts:
-        gap = start - size
-        text.append(_SEPARATOR[:gap] if 0 < gap <= len(_SEPARATOR) else "")
-        text.append(said)
-        size = start + len(said)
-    return "".join(text)
+def join_texts(parts: Sequence[Part]) -> str:
+    """The text of a message."""
+    return _SEPARATOR.join(part.text for part in parts)
 
 
 def _guess(raw: bytes) -> list[Format]:
@@ -108,3 +107,49 @@ def _render_arguments(value: object) -> str:
 def _make_valid(text: str) -> str:
     """Without halves of characters, which no database takes."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+class OriginFinder:
+    """For one request; reads each call once."""
+
+    def __init__(self, received: Received) -> None:
+        self._received = received
+        self._read: dict[int, dict[str, Origin]] = {}
+
+    def find(self, position: int) -> tuple[Origin, ...]:
+        """Of each result of the message at a position, in their order."""
+        results = self._received.conversation.messages[position].results
+        return tuple([self._find_call(position, answered) for answered in results])
+
+    def _find_call(self, position: int, answered: str) -> Origin:
+        messages = self._received.conversation.messages
+        for at in range(position - 1, max(-1, position - 1 - _MAX_BETWEEN), -1):
+            if any(call.id == answered for call in messages[at].calls):
+                return self._read_calls(at).get(answered, Origin())
+        return Origin()
+
+    def _read_calls(self, position: int) -> dict[str, Origin]:
+        if position not in self._read:
+            calls = self._received.conversation.messages[position].calls
+            arguments = self._read_arguments(position)
+            if len(arguments) != len(calls):
+                arguments = [""] * len(calls)
+            self._read[position] = {
+                call.id: Origin(call.tool[:_LONGEST_NAME_CHARS], _find_path(said))
+                for call, said in zip(calls, arguments, strict=True)
+            }
+        return self._read[position]
+
+    def _read_arguments(self, position: int) -> list[str]:
+        """Of each call of a message."""
+        received = self._received
+        try:
+            entry = received.format.parse_entry(received.raw(position))
+        except (Unreadable, *JSON_ERRORS):
+            return []
+        return [arguments for each in list_entries([entry]) for _, arguments in each.calls]
+
+
+def _find_path(arguments: str) -> str:
+    paths = find_paths(parse_arguments(arguments))
+    return paths[0][:_LONGEST_NAME_CHARS] if paths else ""

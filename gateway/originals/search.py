@@ -24,8 +24,8 @@ from gateway.core.search.terms import find_terms
 from gateway.lru import ENTRY_WEIGHT_BYTES
 from gateway.originals.archive import Removals, cut_slices, find_list_place, read_packed
 from gateway.originals.index import (
-    Batch,
     FoundRow,
+    IndexBatch,
     IndexBounds,
     IndexedMessage,
     Mention,
@@ -70,9 +70,9 @@ _WARNING_SECONDS: Final = 3_600.0
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 # The tag of a tenant (`store.keys.make_tag`), and the id of a conversation.
-Place = tuple[str, str]
+Searched = tuple[str, str]
 # The lists of conversations, by their names.
-Lists = dict[str, RemovedMessages]
+RemovedLists = dict[str, RemovedMessages]
 
 
 class SearchFailed(Exception):
@@ -143,14 +143,14 @@ class OriginalsSearch:
         self._folder = folder
         self._bounds = bounds
         self._clock = clock
-        self._queue: WorkQueue[Place] = WorkQueue(self._fill_behind, _WAITING_BYTES)
+        self._queue: WorkQueue[Searched] = WorkQueue(self._fill_behind, _WAITING_BYTES)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="index-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="index-reader")
-        self._filling: dict[Place, asyncio.Task[bool]] = {}
+        self._filling: dict[Searched, asyncio.Task[bool]] = {}
         self._deleting: set[asyncio.Task[None]] = set()
         # What could not be deleted. No search sees it: the archive does not list it any more.
         self._left: set[tuple[str, str | None]] = set()
-        # Grows when something is forgotten: what was read before is not written any more.
+        # Grows when something is forgotten: what was read before that is not written any more.
         self._forgotten = 0
         self._sweeper: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -197,8 +197,9 @@ class OriginalsSearch:
         self, tag: str, scopes: Sequence[Scope], query: str, *, most: int = 5, max_tokens: int = 1_600
     ) -> list[FoundPiece]:
         """The best pieces first, no two that overlap, and together no longer than max_tokens."""
-        terms, lists = find_terms(query), await self._load_lists(tag, scopes)
-        if not (terms and lists):
+        terms = find_terms(query)
+        lists = await self._load_lists(tag, scopes) if terms else {}
+        if not lists:
             return []
         rows = await self._ask(tag, lists, lambda index: find_pieces(index, tag, list(lists), terms))
         candidates = [_make_candidate(row) for row in rows]
@@ -225,7 +226,7 @@ class OriginalsSearch:
     async def has_originals(self, tag: str, conversation_id: str) -> bool:
         return bool(await self._load_lists(tag, [Scope(conversation_id)]))
 
-    async def _load_lists(self, tag: str, scopes: Sequence[Scope]) -> Lists:
+    async def _load_lists(self, tag: str, scopes: Sequence[Scope]) -> RemovedLists:
         """What may be seen, the oldest first. Raises StoreError."""
         found: list[tuple[str, RemovedMessages]] = []
         for scope in scopes:
@@ -238,12 +239,16 @@ class OriginalsSearch:
         live = {name: removed for name, removed in found if self._removals.find_expiry(removed) > now}
         return dict(sorted(live.items(), key=lambda each: find_list_place(each[0])))
 
-    async def _ask(self, tag: str, lists: Lists, ask: Callable[[sqlite3.Connection], list[T]]) -> list[T]:
+    async def _ask(
+        self, tag: str, lists: RemovedLists, ask: Callable[[sqlite3.Connection], list[T]]
+    ) -> list[T]:
         """Raises SearchFailed."""
 
         def read(index: sqlite3.Connection) -> list[T]:
             ends_at = time.monotonic() + _QUERY_SECONDS
             index.set_progress_handler(lambda: time.monotonic() > ends_at, _STEPS)
+            # All of it is answered from one state of the file.
+            index.execute("BEGIN")
             return ask(index)
 
         await self._require_usable()
@@ -276,14 +281,14 @@ class OriginalsSearch:
         if may_recall and not self._is_closed:
             self._queue.put((tag, conversation_id), ENTRY_WEIGHT_BYTES)
 
-    async def _fill_behind(self, place: Place) -> None:
+    async def _fill_behind(self, place: Searched) -> None:
         """However long it takes. What fails is left to the next search."""
         tag, conversation_id = place
         with suppress(SearchFailed, StoreError):
             await self._require_usable()
             await self._fill(place, await self._load_lists(tag, [Scope(conversation_id)]))
 
-    async def _fill_for_search(self, tag: str, lists: Lists) -> bool:
+    async def _fill_for_search(self, tag: str, lists: RemovedLists) -> bool:
         """True when the index has everything, False if it lacks something after a while, or because something
         failed. What takes longer goes on.
         """
@@ -294,24 +299,23 @@ class OriginalsSearch:
         except TimeoutError:
             return False
 
-    async def _fill(self, place: Place, lists: Lists) -> bool:
+    async def _fill(self, place: Searched, lists: RemovedLists) -> bool:
         """place: one task at a time fills in what it lacks. Raises SearchFailed."""
-        forgotten = self._forgotten
         while (running := self._filling.get(place)) is not None:
             await asyncio.wait((running,))
         missing = await self._find_missing(place[0], lists)
         if not missing:
             return True
-        task = asyncio.get_running_loop().create_task(self._add_lists(place[0], missing, forgotten))
+        task = asyncio.get_running_loop().create_task(self._add_lists(place[0], missing))
         self._filling[place] = task
         task.add_done_callback(partial(self._end_filling, place))
         return await asyncio.shield(task)
 
-    def _end_filling(self, place: Place, task: "asyncio.Task[bool]") -> None:
+    def _end_filling(self, place: Searched, task: "asyncio.Task[bool]") -> None:
         if self._filling.get(place) is task:
             del self._filling[place]
 
-    async def _find_missing(self, tag: str, lists: Lists) -> Lists:
+    async def _find_missing(self, tag: str, lists: RemovedLists) -> RemovedLists:
         """The newest of the lists, as far as the index has room for them, without those that it has."""
         wanted, left_bytes = dict[str, RemovedMessages](), self._bounds.tenant
         for name, removed in reversed(lists.items()):
@@ -325,26 +329,28 @@ class OriginalsSearch:
             known = await self._run(self._readers, lambda index: list_whole(index, tag, list(wanted)))
         return {name: removed for name, removed in wanted.items() if name not in known}
 
-    async def _add_lists(self, tag: str, lists: Lists, forgotten: int) -> bool:
+    async def _add_lists(self, tag: str, lists: RemovedLists) -> bool:
         """False if something could not be read or written, or if something has been forgotten meanwhile."""
         try:
             for name, removed in lists.items():
-                if not await self._add_list(tag, name, removed, forgotten):
+                if not await self._add_list(tag, name, removed):
                     return False
             await self._run(self._writer, partial(drop_excess, bounds=self._bounds))
         except (SearchFailed, StoreError):
             return False
         return True
 
-    async def _add_list(self, tag: str, name: str, removed: RemovedMessages, forgotten: int) -> bool:
+    async def _add_list(self, tag: str, name: str, removed: RemovedMessages) -> bool:
         """Raises SearchFailed, StoreError and Damaged."""
         expires = self._removals.find_expiry(removed)
         cut = list(cut_slices(removed.originals, lambda original: original.size_bytes))
         for number, some in enumerate(cut):
+            # What is deleted leaves the store first, so what is read afterwards lacks it.
+            forgotten = self._forgotten
             messages = await self._read_originals(tag, name, removed, some)
             if forgotten != self._forgotten or self._is_closed:
                 return False
-            batch = Batch(tag, name, number, len(cut), expires, messages)
+            batch = IndexBatch(tag, name, number, len(cut), expires, messages)
             await self._run(self._writer, partial(add_batch, batch=batch))
         return True
 
@@ -368,9 +374,7 @@ class OriginalsSearch:
     # What is deleted. Its words have left the file when `finish_deleting` returns.
 
     def forget(self, tag: str, conversation_id: str | None = None) -> None:
-        """Everything of a tenant, or of a conversation. What is queued, or was read before, is not written
-        any more.
-        """
+        """Everything of a tenant, or of a conversation, which have left the store."""
         self._forgotten += 1
         if not self._is_closed:
             task = asyncio.get_running_loop().create_task(self._delete(tag, conversation_id))
@@ -379,7 +383,7 @@ class OriginalsSearch:
 
     async def _delete(self, tag: str, conversation_id: str | None) -> None:
         owned = tag, conversation_id
-        if await self._drop(lambda index: drop_owned(index, tag, conversation_id)):
+        if await self._drop(partial(drop_owned, tag=tag, conversation_id=conversation_id)):
             self._left.discard(owned)
         elif owned not in self._left:
             self._left.add(owned)
@@ -390,17 +394,15 @@ class OriginalsSearch:
         if not self._folder.has_file():
             return True
         try:
-            await self._run(self._writer, drop)
+            with suppress(Damaged):
+                await self._run(self._writer, drop)
         except SearchFailed:
             return False
-        except Damaged:
-            return True
         return True
 
     async def _sweep(self) -> None:
         while True:
-            now = self._clock()
-            await self._drop(lambda index, now=now: drop_expired(index, now))  # type: ignore[misc]
+            await self._drop(partial(drop_expired, now=self._clock()))
             for _ in range(_RETRIES):
                 await asyncio.sleep(_RETRY_SECONDS)
                 for owned in list(self._left):
@@ -457,7 +459,7 @@ def _find_last(removed: RemovedMessages) -> Original:
 
 def _read_text(message: IndexedMessage, start: int, max_chars: int) -> OriginalText:
     parts = message.parts
-    text = join_texts([(part.start, part.text) for part in parts])
+    text = join_texts(parts)
     return OriginalText(
         position=message.position,
         role=parts[0].role if parts else "",

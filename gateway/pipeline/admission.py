@@ -112,14 +112,21 @@ class Admission:
             raise RequestRefused(426, "The gateway does not support WebSocket; use HTTP.")
         tenant = self._tenancy.identify(headers, path)
         upstream = self._upstreams.choose(tenant, path, headers)
+        sent_path = path
         if upstream.api_key is not None:
             self._check_use_of_key(head, upstream)
+            # Beside a key of the upstream no credential stays, not in the query either.
+            sent_path = without_credential(path)
         is_understood = head.method == hdrs.METH_POST and headers.get(X_GATEWAY_BYPASS) != "1"
         counted = find_counted_format(path) if is_understood else None
         return Route(
             tenant=tenant,
             upstream=upstream,
-            head=_make_upstream_head(head, upstream),
+            head=UpstreamHead(
+                head.method,
+                make_url(upstream, sent_path),
+                make_upstream_headers(head.raw_headers, upstream, sent_path),
+            ),
             raw_headers=head.raw_headers,
             format=counted or (find_format(path) if is_understood else None),
             session=find_label(headers.items()),
@@ -141,16 +148,6 @@ class Admission:
             raise RequestRefused(403, _FOREIGN_PAGE, kind="permission_error", code="foreign_origin")
         if not is_allowed(upstream, head.method, head.target):
             raise RequestRefused(403, _NOT_ALLOWED, kind="permission_error", code="path_not_allowed")
-
-
-def _make_upstream_head(head: RequestHead, upstream: UpstreamSettings) -> UpstreamHead:
-    """What goes upstream. Beside a key of the upstream no credential stays, not in the query either."""
-    path = head.target if upstream.api_key is None else without_credential(head.target)
-    return UpstreamHead(
-        head.method,
-        make_url(upstream, path),
-        make_upstream_headers(head.raw_headers, upstream, path),
-    )
 
 
 def _weigh(head: RequestHead) -> int:

@@ -45,17 +45,13 @@ class NameGuard:
         self._owned = owned
         self._lanes = lanes
 
-    async def check_path(self, route: Route) -> None:
-        """Raises RequestRefused (404) if the path is about a response that this tenant did not make."""
-        name = route.stored_response
-        if name is not None and not await self._owns(route, name):
+    async def check(self, route: Route, name: str) -> None:
+        """Raises RequestRefused (404) if this tenant did not make the response that the path is about."""
+        if not await self._owns(route, name):
             raise RequestRefused(404, _NOT_YOURS, code="response_not_found")
 
-    async def check_body(self, route: Route, body: ReceivedBody) -> None:
+    async def check_body(self, route: Route, naming: StoredHistory, body: ReceivedBody) -> None:
         """Raises RequestRefused if the body names what this tenant did not make, or may do so."""
-        naming = route.naming
-        if naming is None:
-            return
         try:
             paths = await self._find_paths(route, naming, body)
         except Unreadable:

@@ -117,10 +117,6 @@ class WaitBudget:
         """No more summaries for this request."""
         self.calls_left = 0
 
-    def limit(self, calls: int) -> None:
-        """No more calls than so many."""
-        self.calls_left = min(self.calls_left, calls)
-
 
 class PlanningStep:
     def __init__(
@@ -161,7 +157,7 @@ class PlanningStep:
         """
         digests_left = _MAX_DIGESTS
         budget.start()
-        budget.limit(self._compactions.count_calls(turn))
+        budget.calls_left = min(budget.calls_left, self._compactions.count_calls(turn))
         while True:
             deciding = self._decide(turn, budget, may_digest=digests_left > 0)
             situation, decision = await _wait_for(deciding, client)

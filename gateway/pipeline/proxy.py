@@ -36,6 +36,7 @@ from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings
 from gateway.tenants.quota import QuotaGate
 from gateway.wire.format import LocalResponse
+from gateway.wire.references import StoredHistory
 
 log = logging.getLogger("gateway.proxy")
 
@@ -93,7 +94,8 @@ class Proxy:
             self.log.append(request.head, client.end())
 
     async def _serve(self, route: Route, request: Request, client: Reply) -> None:
-        await self.names.check_path(route)
+        if route.stored_response is not None:
+            await self.names.check(route, route.stored_response)
         if route.format is None:
             self.log.note_relayed(request.head)
         if route.format is None and route.naming is None:
@@ -101,7 +103,8 @@ class Proxy:
             return
         with self.memory.open(route.tenant.id) as share:
             body = await read_body(request, self.settings.listen.max_body_bytes, share, self.lanes)
-            await self.names.check_body(route, body)
+            if route.naming is not None:
+                await self.names.check_body(route, route.naming, body)
             try:
                 await self._follow(route, body, share, client)
             except BeyondBounds as error:
@@ -121,11 +124,13 @@ class Proxy:
             await self._count(route, body, client)
             return
         turn = await self.turns.build(route, body)
-        if turn is None:
+        if not isinstance(turn, Turn):
             share.end_work()
-            await self._forward_unknown(route, body, client)
+            await self._forward_unknown(route, body, turn, client)
             return
-        turn = self.sessions.watch(self.names.watch(route, turn))
+        turn = self.names.watch(route, turn)
+        if turn.purpose == "title":
+            turn = self.sessions.watch(turn)
         self.log.note_turn(turn, client.answered)
         headers = {X_GATEWAY_CONVERSATION: turn.conversation_id} if self.settings.response_headers else {}
         client.set_format(turn.received.format, headers, is_streaming=client.answered.is_streaming)
@@ -168,15 +173,16 @@ class Proxy:
                 call = call.with_body(rewritten)
         await self.relay.forward(Exchange(call=call), client)
 
-    async def _forward_unknown(self, route: Route, body: ReceivedBody, client: Reply) -> None:
-        """Relays a request without a turn.
+    async def _forward_unknown(
+        self, route: Route, body: ReceivedBody, lost: StoredHistory | None, client: Reply
+    ) -> None:
+        """Relays a request without a turn. lost: of a thread whose beginning is not known.
 
-        The upstream holds the rest of a thread, so nothing in it can be compacted. If it is refused as too
-        large, the client gets the API's error for a lost thread (RequestRefused), and the official SDKs then
-        send their whole history, which can be compacted.
+        The upstream holds the rest of it, so nothing in it can be compacted. If it is refused as too large,
+        the client gets the API's error for a lost thread (RequestRefused), and the official SDKs then send
+        their whole history, which can be compacted.
         """
         call = route.with_body(body.raw)
-        lost = await self.turns.find_lost_thread(route, body.plain)
         if lost is None:
             await self._pass(route, call, client)
             return

@@ -325,10 +325,16 @@ class _ResponseStream:
         await self._finish(piece)
 
     async def _finish(self, piece: bytes) -> None:
-        """piece: the last one."""
-        if self._is_edited:
-            piece = self._edit_last(piece)
-        await self._client.finish(piece)
+        """piece: the last one. Raises DecodeError if the response ends too early; then everything decoded has
+        been sent.
+        """
+        try:
+            if self._decoder is not None:
+                self._decoder.finish()
+        except DecodeError:
+            self._client.send(piece)
+            raise
+        await self._client.finish(piece + self._filter.finish() if self._filter is not None else piece)
         if self._reader is not None and self._reader.flush():
             await self._catch_up(self._reader)
 
@@ -378,16 +384,6 @@ class _ResponseStream:
     def _filter_usage(self, piece: bytes) -> bytes:
         """piece: decoded."""
         return self._filter.feed(piece) if self._filter is not None else piece
-
-    def _edit_last(self, piece: bytes) -> bytes:
-        """Raises DecodeError if the response ends too early; then everything decoded has been sent."""
-        try:
-            if self._decoder is not None:
-                self._decoder.finish()
-        except DecodeError:
-            self._client.send(piece)
-            raise
-        return piece + self._filter.finish() if self._filter is not None else piece
 
     def _make_decoder(self, *, is_edited: bool) -> Decoder | None:
         encoding, is_committed = self._response.encoding, self._client.is_committed

@@ -16,7 +16,7 @@ from gateway.activity.book import ActivityBook
 from gateway.activity.economics import render_economics
 from gateway.bounds.memory import Share
 from gateway.compaction.turn_recorder import TurnRecorder
-from gateway.conversations.branches import Branches, SettingsTime
+from gateway.conversations.branches import Branches
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan, fingerprint_plan
 from gateway.core.compaction.request import CompactionReason
@@ -57,7 +57,7 @@ class Sender:
     responses: TurnRecorder
     branches: Branches
     # Of the settings that the sender belongs to.
-    time: SettingsTime
+    time: int
     learner: Learner
     reporter: Reporter
 
@@ -92,7 +92,8 @@ class Sender:
         await self.relay.send_held(first, self._make_headers(turn, refused), client)
 
     async def _measure(self, turn: Turn, plan: Plan) -> tuple[int, int]:
-        return await self.calls.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0
+        body = await self.calls.rewrite(turn, plan)
+        return len(body), plan.output or turn.requested_tokens or 0
 
     async def _send(
         self, turn: Turn, plan: Plan, client: Reply, share: Share, probe: ProbeMode

@@ -18,7 +18,7 @@ from gateway.core.economy import choose_rates, find_ledger
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.ends import HistorySource
-from gateway.core.history.head import Head, fingerprint_scope
+from gateway.core.history.head import fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
@@ -114,14 +114,15 @@ class TurnBuilder:
         self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
         self._settings: Lru[_SettingKey, _Setting] = Lru(_SETTINGS_BYTES)
 
-    async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
-        """None if the body is not of the format, or if a part of its history is stored upstream.
+    async def build(self, route: Route, body: ReceivedBody) -> Turn | StoredHistory | None:
+        """None if the body is not of the format, or if a part of its history is stored upstream: how it is
+        named, if its client has the whole history, and its policy would compact that.
 
         Raises BeyondBounds for a body that holds more than is read.
         """
         recognized = await self._recognize(route, body.plain)
-        if recognized is None:
-            return None
+        if not isinstance(recognized, _Recognized):
+            return recognized
         known = recognized.known
         purpose = _choose_purpose(known.received, is_agent=route.is_agent)
         command = _find_command(known.received) if recognized.setting.policy.commands else None
@@ -134,29 +135,13 @@ class TurnBuilder:
     async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
         """The same for a request that only asks for its size. Nothing about its conversation is changed."""
         recognized = await self._recognize(route, body.plain)
-        if recognized is None:
+        if not isinstance(recognized, _Recognized):
             return None
         head = recognized.known.head
         chosen = _Chosen(head.conversation, head.parent) if head is not None else _Chosen()
         return self._make_turn(route, body, recognized, chosen)
 
-    async def find_lost_thread(self, route: Route, data: bytes) -> StoredHistory | None:
-        """How it is named, if a request without a turn continues a thread, its client has the whole history,
-        and its policy would compact that.
-        """
-        history = route.format.stored_history if route.format is not None else None
-        if route.format is None or history is None or not history.is_replayed:
-            return None
-        used = await self._responses.lanes.run(route.tenant.id, len(data), history.find_names, data)
-        if used is None or used.previous is None:
-            return None
-        try:
-            received, _ = await self._responses.read(route.tenant.id, route.format, data, route.upstream.name)
-        except Unreadable:
-            return None
-        return history if self._choose_setting(route, received).policy.compaction.auto else None
-
-    async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
+    async def _recognize(self, route: Route, data: bytes) -> _Recognized | StoredHistory | None:
         if route.format is None:
             return None
         # Whatever is deleted from here on, the request may hold already.
@@ -169,10 +154,13 @@ class TurnBuilder:
             raise
         except Unreadable:
             return None
-        if received.body.envelope.is_partial:
-            # A part of the history is stored upstream.
-            return None
         setting = self._choose_setting(route, received)
+        if received.body.envelope.is_partial:
+            history = route.format.stored_history
+            if history is None or not history.is_replayed or not setting.policy.compaction.auto:
+                return None
+            used = await self._responses.lanes.run(route.tenant.id, len(data), history.find_names, data)
+            return history if used is not None and used.previous is not None else None
         limits = await self._load_limits(route, setting.served)
         window = limits.context or limits.input
         # A small request may as well pass as it came if the store is away. A large one would need a new
@@ -302,7 +290,7 @@ class TurnBuilder:
             known.received.conversation,
             known.received.body.envelope.tools,
         )
-        if head is None or _is_of_another_session(head, session):
+        if head is None or (session is not None and head.session not in (None, session)):
             return self._begin(conversation, tools, session), None
         own = conversation.key.hex()
         is_new = is_summary or head.tools != tools.hex()
@@ -343,10 +331,6 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
     last = conversation.messages[-1:]
     newest = body.raw(-1) if last and last[0].role == "user" else b""
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
-
-
-def _is_of_another_session(head: Head, session: str | None) -> bool:
-    return session is not None and head.session is not None and head.session != session
 
 
 def _make_id(key: bytes, tools: bytes, session: str | None = None) -> str:

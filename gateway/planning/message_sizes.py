@@ -9,6 +9,7 @@ take 70 MB of memory, so that a process loads them when it first counts, and not
 import asyncio
 import lzma
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib.resources import files
 from itertools import accumulate, chain, pairwise
@@ -282,12 +283,9 @@ def _measure_json(counter: TextCounter, raw: bytes) -> Steps[Size]:
 
 def _measure_system(counter: TextCounter, raw: bytes) -> Steps[Size]:
     """A system prompt was not parsed before; one that cannot be parsed is counted as JSON."""
-    try:
-        text = "\n".join(flatten_content(parse_value(raw)).texts) if not _has_many_values(raw) else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        text = None
-    if text is None:
-        text = raw.decode("utf-8", "replace")
+    text = raw.decode("utf-8", "replace")
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = "\n".join(flatten_content(parse_value(raw)).texts) if not _has_many_values(raw) else text
     tokens = yield from _count(counter, text)
     return Size(FRAME_TOKENS + tokens, len(text))
 

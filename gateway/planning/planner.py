@@ -158,8 +158,7 @@ class Planner:
         ledger = turn.head.ledger if turn.head is not None else None
         if ledger is not None and ledger.is_due:
             covers = active.pivot.covers if active.pivot is not None else 0
-            known = self._state.pivots.list_on_chain(turn.received.conversation)
-            if known and known[-1].covers > covers:
+            if self._state.pivots.has_newer(turn.received.conversation, covers):
                 return True
         return self._is_cold(turn)
 

@@ -158,10 +158,6 @@ class CallMaker:
         """See Rewriter. Always in a thread: for operators, who wait for what clients need first."""
         return await self._lanes.run(turn.owner, window.max_bytes, self._rewriter.show, turn, plan, window)
 
-    async def count_bytes(self, turn: Turn, plan: Plan) -> int:
-        """Bytes of the body that a plan makes."""
-        return len(await self.rewrite(turn, plan))
-
 
 def _find_placeholders(plan: Plan) -> dict[int, str]:
     """By position."""

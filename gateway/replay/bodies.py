@@ -35,9 +35,9 @@ from gateway.replay.recordings import (
     find_fields,
     find_list,
     find_object,
+    find_role,
     find_text,
     find_value,
-    is_of_model,
     read_usage,
 )
 from gateway.settings import ModelPrice, ModelRule
@@ -243,7 +243,7 @@ def _cut(
     """fields: of the body, before the history."""
     history = History(path, fields)
     for raw in items:
-        history.add(bytes(raw), is_reply=is_of_model(find_fields(raw) or {}))
+        history.add(bytes(raw), is_reply=find_role(find_fields(raw) or {}) == "assistant")
     history.finish()
     return history.cuts
 
@@ -302,11 +302,9 @@ def _read_counted(line: RecordedFields) -> tuple[int | None, RecordedUsage | Non
     return messages, RecordedUsage(prompt, output if is_count(output) else None)
 
 
-def read_rule(first_line: bytes) -> ModelRule | None:
+def read_rule(document: RecordedFile) -> ModelRule | None:
     """The window and the price that the model had where the exported conversation took place."""
-    fields = find_fields(first_line)
-    if fields is None or find_text(fields, "type") != _EXPORT:
-        return None
+    fields = document.objects[0]
     limits, model = find_value(fields, "limits"), find_text(fields, "model")
     price: Any = find_value(fields, "price")
     try:

@@ -21,7 +21,7 @@ from gateway.replay.recordings import NotARecording, ReplayError
 from gateway.replay.report import show_report
 from gateway.replay.results import PlayedSource, Pricing, make_report
 from gateway.replay.simulation import ReplaySession, choose_settings, open_gateways
-from gateway.replay.sources import FoundSources, Source, find_sources, list_rules, read_source
+from gateway.replay.sources import FoundSources, Source, find_sources, read_source
 from gateway.settings import Settings, load_settings
 
 # Of recordings that name no model, and of a replay without --price.
@@ -38,7 +38,7 @@ def run_replay(options: argparse.Namespace) -> int:
     try:
         settings = load_settings(Path(options.config) if options.config else None, os.environ)
         sources = find_sources([Path(name) for name in options.files])
-        settings = replace(settings, models=(*settings.models, *list_rules(sources.found)))
+        settings = replace(settings, models=(*settings.models, *sources.rules))
         choices = choose_settings(settings, options.policies, options.window)
         pricing = _choose_pricing(settings, options.price)
     except ReplayError as error:
@@ -111,9 +111,10 @@ async def _play_source(
         return PlayedSource(name=source.name, file_bytes=source.size_bytes, failure=str(error))
     request_bytes = 0
     for request in recording.requests:
-        request_bytes += len(request.body)
+        body = request.body
+        request_bytes += len(body)
         for session in sessions:
-            await session.play(request)
+            await session.play(request, body)
         advance(source.size_bytes / len(recording.requests))
     return PlayedSource(
         name=source.name,

@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple, SupportsBytes
 import msgspec
 
 from gateway.core.errors import BeyondBounds
+from gateway.core.history.message import Role
 from gateway.wire.body import JSON_ERRORS, parse_raw_fields, parse_value
+from gateway.wire.responses import role_of
 from gateway.wire.usage import find_usage
 
 CHAT_PATH: Final = "/v1/chat/completions"
@@ -21,17 +23,6 @@ RESPONSES_PATH: Final = "/v1/responses"
 # By key.
 RecordedFields = dict[str, msgspec.Raw]
 
-# Of the Responses API: items that the model writes, beside its messages.
-_ITEMS_OF_THE_MODEL: Final = frozenset(
-    {
-        "reasoning",
-        "function_call",
-        "custom_tool_call",
-        "local_shell_call",
-        "web_search_call",
-        "tool_search_call",
-    }
-)
 _ERRORS: Final = (*JSON_ERRORS, BeyondBounds)
 # A recording is recognized by its first objects.
 _SAMPLE: Final = 20
@@ -232,6 +223,6 @@ def read_usage(fields: RecordedFields, name: str = "usage") -> RecordedUsage | N
     return RecordedUsage(found.prompt_tokens, found.output_tokens) if found is not None else None
 
 
-def is_of_model(item: RecordedFields) -> bool:
-    """Of a message or an item: whether the model wrote it."""
-    return find_text(item, "role") == "assistant" or find_text(item, "type") in _ITEMS_OF_THE_MODEL
+def find_role(item: RecordedFields) -> Role:
+    """Of a message or an item; "other" for what is neither."""
+    return role_of({name: find_value(item, name) for name in ("type", "role", "call_id")})

@@ -27,9 +27,9 @@ from gateway.replay.recordings import (
     find_fields,
     find_list,
     find_object,
+    find_role,
     find_text,
     find_value,
-    is_of_model,
     read_usage,
 )
 
@@ -150,10 +150,6 @@ def _read_blocks(message: RecordedFields) -> list[bytes]:
 # Codex
 
 _LINE_TYPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-# Items that neither the model nor a person writes.
-_OF_THE_CLIENT: Final = frozenset(
-    {"function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output"}
-)
 
 
 def is_codex(document: RecordedFile) -> bool:
@@ -164,7 +160,7 @@ def is_codex(document: RecordedFile) -> bool:
     # Before lines had payloads: what a session is, then its items.
     first = document.objects[0]
     is_old = "id" in first and "timestamp" in first and "instructions" in first
-    return is_old and any(_is_item(line) for line in document.sample[1:])
+    return is_old and any(find_role(line) != "other" for line in document.sample[1:])
 
 
 def read_codex(document: RecordedFile, model: str) -> Recording:
@@ -173,9 +169,9 @@ def read_codex(document: RecordedFile, model: str) -> Recording:
         payload = find_object(line, "payload")
         if payload:
             rollout.read_line(find_text(line, "type") or "", payload, bytes(line["payload"]))
-        elif _is_item(line):
+        elif find_role(line) != "other":
             fields = (msgspec.json.encode(name) + b":" + bytes(raw) for name, raw in line.items())
-            rollout.history.add(b"{%b}" % b",".join(fields), is_reply=is_of_model(line))
+            rollout.history.add(b"{%b}" % b",".join(fields), is_reply=find_role(line) == _ASSISTANT)
         else:
             rollout.note(instructions=find_text(line, "instructions"))
     return Recording("Codex rollout", rollout.history.cuts, document.skipped)
@@ -205,8 +201,8 @@ class _Rollout:
                 self.note(instructions=find_text(payload, "instructions") or find_text(base, "text"))
             case "turn_context":
                 self.note(model=find_text(payload, "model"))
-            case "response_item" if _is_item(payload):
-                self.history.add(raw, is_reply=is_of_model(payload))
+            case "response_item" if (role := find_role(payload)) != "other":
+                self.history.add(raw, is_reply=role == _ASSISTANT)
             case "event_msg" if find_text(payload, "type") == "token_count":
                 usage = read_usage(find_object(payload, "info"), "last_token_usage")
                 if usage is not None and self.history.cuts:
@@ -225,10 +221,5 @@ class _Rollout:
         self.history.restart([*kept, msgspec.json.encode(message)])
 
 
-def _is_item(fields: RecordedFields) -> bool:
-    return find_text(fields, "type") in ("message", *_OF_THE_CLIENT) or is_of_model(fields)
-
-
 def _is_of_person(raw: bytes) -> bool:
-    item = find_fields(raw) or {}
-    return find_text(item, "type") == "message" and not is_of_model(item)
+    return find_role(find_fields(raw) or {}) in ("user", "system")

@@ -28,6 +28,7 @@ from gateway.core.compaction.summary import Candidate, find_headings
 from gateway.core.errors import BeyondBounds, RequestRefused, Unreadable
 from gateway.core.policy import Policy
 from gateway.core.sizing.usage import Usage
+from gateway.headers import CALLERS_OWN
 from gateway.http.answered import Answered
 from gateway.http.reply import Reply
 from gateway.http.request import ReceivedBody, RequestHead
@@ -48,7 +49,7 @@ from gateway.wire.reader import Reading
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Of the length that a summary may have.
+# Of the longest summary that is accepted.
 _CAP_SHARE: Final = 0.8
 _SENTENCE: Final = "The agent read a file, changed it as the task asked, and ran the tests again. "
 # By o200k_base, the space at its end included in the next one.
@@ -56,18 +57,6 @@ _SENTENCE_TOKENS: Final = 19
 _BAD_REQUEST: Final = 400
 # Of a replay without --policy.
 _AS_CONFIGURED: Final = "as configured"
-# Headers that would make other tenants of requests of one recording.
-_CREDENTIALS: Final = frozenset(
-    {
-        "authorization",
-        "x-api-key",
-        "api-key",
-        "cookie",
-        "chatgpt-account-id",
-        "openai-organization",
-        "openai-project",
-    }
-)
 
 
 class OfflineClient(Reply):
@@ -135,7 +124,7 @@ class OfflineSummaries(SummaryClient):
         return False
 
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply:
-        tokens = choose_summary_tokens(fitted.call.request.cap)
+        tokens = max(_SENTENCE_TOKENS, min(SUMMARY_TOKENS, int(_CAP_SHARE * fitted.call.request.cap)))
         usage = self._count_riding(fitted, tokens) if fitted.is_riding else Usage(fitted.raw_tokens, tokens)
         self._calls.append(
             SummaryCallRun(
@@ -166,11 +155,6 @@ class OfflineSummaries(SummaryClient):
         """Since this was last asked for."""
         calls, self._calls = tuple(self._calls), []
         return calls
-
-
-def choose_summary_tokens(cap: int) -> int:
-    """cap: the longest summary that is accepted, in tokens."""
-    return max(_SENTENCE_TOKENS, min(SUMMARY_TOKENS, int(_CAP_SHARE * cap)))
 
 
 @cache
@@ -207,9 +191,12 @@ class ReplaySession:
         self._runs: list[RequestRun] = []
         self._unread = self._failed = 0
 
-    async def play(self, request: RecordedRequest) -> None:
-        """Plans and sends one request, and lets everything end that follows from its response."""
-        turn, client = await self._build_turn(request), OfflineClient()
+    async def play(self, request: RecordedRequest, body: bytes) -> None:
+        """Plans and sends one request, and lets everything end that follows from its response.
+
+        body: of the request, which is made once for all policies.
+        """
+        turn, client = await self._build_turn(request, body), OfflineClient()
         if turn is None:
             self._unread += 1
             return
@@ -256,13 +243,13 @@ class ReplaySession:
             failed=self._failed,
         )
 
-    async def _build_turn(self, request: RecordedRequest) -> Turn | None:
+    async def _build_turn(self, request: RecordedRequest, body: bytes) -> Turn | None:
         try:
             route = self._proxy.admission.admit(_make_head(request, self._tenant))
             if route.format is None or route.is_count:
                 return None
-            body = request.body
-            return await self._proxy.turns.build(route, ReceivedBody(body, body))
+            turn = await self._proxy.turns.build(route, ReceivedBody(body, body))
+            return turn if isinstance(turn, Turn) else None
         except (BeyondBounds, RequestRefused):
             return None
 
@@ -291,14 +278,15 @@ def _list_compactions(events: Sequence[Event], when: When) -> Iterator[Compactio
 
 
 def _make_head(request: RecordedRequest, tenant: str) -> RequestHead:
-    """The recorded headers, with the tenant in place of every credential."""
-    kept = [(name, value) for name, value in request.headers if name.lower() not in _CREDENTIALS]
-    headers = [*kept, (hdrs.AUTHORIZATION, f"Bearer {tenant}")]
-    raw = tuple(
-        (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
-        for name, value in headers
-    )
+    """The recorded headers, with the tenant in place of everything that would make another one of them."""
+    headers = [(name, value) for name, value in request.headers if _encode(name.lower()) not in CALLERS_OWN]
+    headers.append((hdrs.AUTHORIZATION, f"Bearer {tenant}"))
+    raw = tuple((_encode(name), _encode(value)) for name, value in headers)
     return RequestHead(hdrs.METH_POST, request.path, CIMultiDictProxy(CIMultiDict(headers)), raw)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _count_reply(wire_format: Format, counter: TextCounter, raw: bytes) -> int:

@@ -24,8 +24,6 @@ from gateway.replay.sessions import is_claude_code, is_codex, read_claude_code, 
 from gateway.settings import ModelRule
 
 _SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".log", ".txt"})
-# That of an export has some names and numbers.
-_LONGEST_FIRST_LINE_BYTES: Final = 1 << 16
 _NUMBER: Final = re.compile(r"(\d+)")
 # Of a file that is no recording, so many keys are named.
 _SHOWN_KEYS: Final = 6
@@ -56,46 +54,49 @@ class Source(NamedTuple):
 
 
 class FoundSources(NamedTuple):
-    """unreadable: files below folders that are no recordings, with the reason."""
+    """unreadable: files below folders that are no recordings, with the reason. rules: what exports say about
+    the windows and prices of their models.
+    """
 
     found: list[Source]
     unreadable: list[tuple[Path, str]]
+    rules: list[ModelRule]
 
 
 def find_sources(paths: Sequence[Path]) -> FoundSources:
     """Raises ReplayError for a path that does not exist, or a named file that is no recording."""
+    # By the name that the files of one recording share; a file of its own has its own.
     groups: dict[str, list[Path]] = {}
     unreadable: list[tuple[Path, str]] = []
+    rules: list[ModelRule | None] = []
     for file, is_named in _list_files(paths).items():
         try:
-            groups.setdefault(_find_group(file, is_named=is_named), []).append(file)
+            document = _parse(file)
+            reader = _find_reader(document)
         except NotARecording as error:
             if is_named:
                 raise ReplayError(f"{file}: this is no recording: {error}") from error
             unreadable.append((file, str(error)))
+            continue
+        is_entry = reader is read_log and is_single(document) and not is_named
+        groups.setdefault(str(file.parent if is_entry else file), []).append(file)
+        rules.append(read_rule(document) if reader is read_export else None)
     if not groups:
         names = ", ".join(map(str, paths))
         raise ReplayError(
             f"{names}: no recording found" + "".join(f"\n{file}: {why}" for file, why in unreadable[:3])
         )
-    return FoundSources(_make_sources(groups), unreadable)
+    return FoundSources(_make_sources(groups), unreadable, [rule for rule in rules if rule is not None])
 
 
 def read_source(source: Source, model: str) -> Recording:
     """model: of recordings that name none. Raises NotARecording."""
     documents = [_parse(path) for path in source.files]
-    first = documents[0]
-    whole = first if len(documents) == 1 else _join(documents)
+    first = whole = documents[0]
+    if len(documents) > 1:
+        objects = [fields for document in documents for fields in document.objects]
+        whole = RecordedFile(objects, True, sum(document.skipped for document in documents))
     return _find_reader(first)(whole, model)
-
-
-def list_rules(sources: Sequence[Source]) -> list[ModelRule]:
-    """What exports say about the windows and prices of their models."""
-    rules = []
-    for source in sources:
-        with source.files[0].open("rb") as file:
-            rules.append(read_rule(file.readline(_LONGEST_FIRST_LINE_BYTES)))
-    return [rule for rule in rules if rule is not None]
 
 
 def _find_reader(document: RecordedFile) -> _Read:
@@ -106,13 +107,6 @@ def _find_reader(document: RecordedFile) -> _Read:
         what = "lines of JSON objects" if document.is_lines else "a JSON object"
         raise NotARecording(f"it holds {what} with {keys or 'no keys'}; known are {_FORMS}")
     return reader
-
-
-def _find_group(path: Path, *, is_named: bool) -> str:
-    """The name that the files of one recording share; a file of its own has its own. Raises NotARecording."""
-    document = _parse(path)
-    is_entry = _find_reader(document) is read_log and is_single(document)
-    return str(path.parent if is_entry and not is_named else path)
 
 
 def _list_files(paths: Iterable[Path]) -> dict[Path, bool]:
@@ -140,12 +134,6 @@ def _parse(path: Path) -> RecordedFile:
         return parse_file(path.read_bytes())
     except OSError as error:
         raise NotARecording(f"it cannot be read: {error.strerror}") from error
-
-
-def _join(documents: Sequence[RecordedFile]) -> RecordedFile:
-    """The documents of one recording as one."""
-    objects = [fields for document in documents for fields in document.objects]
-    return RecordedFile(objects, is_lines=True, skipped=sum(document.skipped for document in documents))
 
 
 def _make_sources(groups: Mapping[str, Sequence[Path]]) -> list[Source]:

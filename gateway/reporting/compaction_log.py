@@ -14,7 +14,6 @@ import msgspec
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionTrigger
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.originals.removed import RemovalKind
 from gateway.state.records import Kind, Records, TaggedRecord
 from gateway.store.interface import Store, StoreError
@@ -23,10 +22,8 @@ from gateway.store.keys import make_tag
 DONE: Final = "done"
 # One entry is some 250 bytes. A conversation that is compacted more often keeps the newest.
 _MAX_ENTRIES: Final = 100
-# After so many entries of a conversation a process looks for those that are beyond the bound.
+# With one of so many entries a process looks for those of its conversation that are beyond the bound.
 _TRIM_ENTRIES: Final = 20
-_MEMORY_BYTES: Final = 1 << 20
-_COUNT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 100
 _KIND: Final = "report"
 
 
@@ -58,8 +55,6 @@ class CompactionLogWriter:
     def __init__(self, store: Store, keep_seconds: float) -> None:
         self._store = store
         self._records = Records(store, Kind(name=_KIND, type=LogEntry, keep_seconds=keep_seconds))
-        # Entries of this process by conversation, since it last looked for those beyond the bound.
-        self._written: Lru[str, int] = Lru(_MEMORY_BYTES)
         # Tells entries apart that several processes note at the same time, and keeps those of one in order.
         self._name = secrets.token_hex(4)
         self._numbers = count()
@@ -67,16 +62,13 @@ class CompactionLogWriter:
 
     def note(self, turn: Turn, entry: LogEntry) -> None:
         """Queues the entry."""
-        time = f"{int(entry.at_seconds * 1_000_000):014x}.{next(self._numbers):08x}.{self._name}"
-        name = f"{turn.conversation_id}:{time}"
-        self._records.put(turn.owner, name, entry, group=turn.conversation_id)
-        written = (self._written.peek(turn.conversation_id) or 0) + 1
-        if written >= _TRIM_ENTRIES:
-            written = 0
+        number = next(self._numbers)
+        time = f"{int(entry.at_seconds * 1_000_000):014x}.{number:08x}.{self._name}"
+        self._records.put(turn.owner, f"{turn.conversation_id}:{time}", entry, group=turn.conversation_id)
+        if number % _TRIM_ENTRIES == _TRIM_ENTRIES - 1:
             task = asyncio.get_running_loop().create_task(self._trim(turn.owner, turn.conversation_id))
             self._trimming.add(task)
             task.add_done_callback(self._trimming.discard)
-        self._written.put(turn.conversation_id, written, _COUNT_WEIGHT_BYTES)
 
     async def load(self, tag: str, conversation_id: str) -> Sequence[LogEntry]:
         """The newest last, with every entry that this process noted before. tag: of the owner, see

@@ -21,7 +21,7 @@ from gateway.conversations.turn import Turn, chain
 from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Pivot, is_on_chain
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.work import NOTHING_DONE, FileChange, Session
+from gateway.core.session.work import NOTHING_DONE, FileChange, SessionWork
 from gateway.sessions.record import StoredSession, pack_changes, unpack_changes, with_title
 from gateway.sessions.titles import (
     TitleListener,
@@ -46,30 +46,32 @@ _PATIENCE_SECONDS: Final = 5.0
 # No client waits for what is read here, so it stays out of the threads for small work.
 _LANE_BYTES: Final = 5 << 20
 
+# Links by which a request is known that is sent once more, and how much of each is kept.
+_KNOWN_ENDS: Final = 32
+_END_DIGITS: Final = 16
+# What the requests of a session are for. Others say nothing of its work.
+_FOLLOWED: Final = ("main", "agent")
+
 log = logging.getLogger("gateway.sessions")
 
 
-class _Held(NamedTuple):
+class _HeldTurn(NamedTuple):
     """The newest turn of a conversation, not yet read. since: when the first one was noted that was not read.
     title: of a summary.
     """
 
     turn: Turn
-    title: str
+    weight_bytes: int
     noted: float
     since: float
+    title: str = ""
 
 
 class _Read(NamedTuple):
     """changes: see `record.pack_changes`."""
 
-    work: Session
+    work: SessionWork
     changes: bytes
-
-
-def may_keep(turn: Turn) -> bool:
-    """A summary of a session quotes its texts, so none is kept where originals are not."""
-    return turn.policy.session_summary and turn.policy.originals.keep
 
 
 class SessionKeeper:
@@ -96,11 +98,11 @@ class SessionKeeper:
         # Those that clients asked a model for, by what proves whose they are. Any process may serve the call.
         self._titles = Records(store, Kind(name="title", type=str, keep_seconds=keep_seconds))
         # By conversation; the one with the oldest request first.
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldTurn] = {}
         self._held_bytes = 0
         self._most_held_bytes = max_bytes // 2
         self._timer: asyncio.TimerHandle | None = None
-        self._queue: WorkQueue[_Held] = WorkQueue(self._work, max_bytes // 2)
+        self._queue: WorkQueue[_HeldTurn] = WorkQueue(self._work, max_bytes // 2)
         self._warned: set[str] = set()
 
     @property
@@ -115,24 +117,42 @@ class SessionKeeper:
 
     # What happens. These are plain calls.
 
-    def note_request(self, turn: Turn) -> None:
-        """An answered request."""
-        if turn.purpose in ("main", "agent") and may_keep(turn):
-            held = self._held.get(turn.conversation_id)
-            if held is not None and _count_gone(turn) > _count_gone(held.turn):
-                self._read_soon([turn.conversation_id])
-            self._hold(turn)
+    def note_request(self, turn: Turn, title: str = "") -> None:
+        """An answered request. title: of a summary of its conversation."""
+        policy, identity = turn.policy, turn.conversation_id
+        # A summary of a session quotes its texts, so none is kept where originals are not.
+        if turn.purpose not in _FOLLOWED or not policy.session_summary or not policy.originals.keep:
+            return
+        if turn.received.conversation.trim is not None:
+            self._read_what_goes(turn)
+        now, weight = self._clock(), turn.weight_bytes
+        before, since = self._held.pop(identity, None), now
+        if before is not None:
+            self._held_bytes -= before.weight_bytes
+            title, since = before.title or title, before.since
+        self._held[identity] = _HeldTurn(turn, weight, now, since, title)
+        self._held_bytes += weight
+        while self._held_bytes > self._most_held_bytes and len(self._held) > 1:
+            self._read_soon([next(iter(self._held))])
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._read_quiet)
 
     def note_summary(self, turn: Turn, pivot: Pivot) -> None:
         """A summary that was made of this conversation. Digests have no title."""
-        title = find_summary_title(pivot.summary) if may_keep(turn) and not pivot.is_digest else ""
+        title = find_summary_title(pivot.summary) if not pivot.is_digest else ""
         if title:
             held = self._held.get(turn.conversation_id)
-            self._hold(held.turn if held is not None else turn, title)
+            self.note_request(held.turn if held is not None else turn, title)
+
+    def _read_what_goes(self, turn: Turn) -> None:
+        """Messages of the request before it that the client no longer sends."""
+        held = self._held.get(turn.conversation_id)
+        if held is not None and _count_gone(turn) > _count_gone(held.turn):
+            self._read_soon([turn.conversation_id])
 
     def watch(self, turn: Turn) -> Turn:
-        """The turn; the reply to a title call will name the session that the call belongs to."""
-        if turn.purpose != "title" or not may_keep(turn):
+        """A title call; the reply to it will name the session that the call belongs to."""
+        if not turn.policy.session_summary or not turn.policy.originals.keep:
             return turn
         listener = TitleListener(lambda reply: self._note_title(turn, clean_title(reply)))
         return replace(turn, on_event=chain(turn.on_event, listener.note))
@@ -145,23 +165,9 @@ class SessionKeeper:
 
     def forget(self, tag: str, conversation_id: str | None = None) -> None:
         """All of a tenant, or of one conversation, leaves memory, and nothing more is written for it."""
-        gone = [each for each, held in self._held.items() if _is_of(held, tag, conversation_id)]
-        for identity in gone:
-            self._held_bytes -= self._held.pop(identity).turn.weight_bytes
+        for held in [each for each in self._held.values() if _is_of(each, tag, conversation_id)]:
+            self._held_bytes -= self._held.pop(held.turn.conversation_id).weight_bytes
         self._queue.drop_where(lambda held: _is_of(held, tag, conversation_id))
-
-    def _hold(self, turn: Turn, title: str = "") -> None:
-        identity, now = turn.conversation_id, self._clock()
-        before = self._held.pop(identity, None)
-        if before is not None:
-            self._held_bytes -= before.turn.weight_bytes
-            title = before.title or title
-        self._held[identity] = _Held(turn, title, now, before.since if before is not None else now)
-        self._held_bytes += turn.weight_bytes
-        while self._held_bytes > self._most_held_bytes:
-            self._read_soon([next(iter(self._held))])
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_QUIET_SECONDS, self._read_quiet)
 
     def _read_quiet(self) -> None:
         now, self._timer = self._clock(), None
@@ -180,8 +186,8 @@ class SessionKeeper:
             held = self._held.pop(identity, None)
             if held is None:
                 continue
-            self._held_bytes -= held.turn.weight_bytes
-            if not self._queue.put(held, held.turn.weight_bytes):
+            self._held_bytes -= held.weight_bytes
+            if not self._queue.put(held, held.weight_bytes):
                 self._warn("too much is waiting to be read")
 
     # What is asked
@@ -237,7 +243,7 @@ class SessionKeeper:
 
     # The background job
 
-    async def _work(self, held: _Held) -> None:
+    async def _work(self, held: _HeldTurn) -> None:
         try:
             await self._follow(held)
         except StoreError:
@@ -245,7 +251,7 @@ class SessionKeeper:
         except RequestRefused:
             self._warn("too much work is waiting")
 
-    async def _follow(self, held: _Held) -> None:
+    async def _follow(self, held: _HeldTurn) -> None:
         turn, tag = held.turn, make_tag(held.turn.owner)
         stored = (await self._load_each(tag, [turn.conversation_id])).get(turn.conversation_id)
         if stored is not None and _is_read(turn, stored):
@@ -277,6 +283,7 @@ class SessionKeeper:
             id=turn.conversation_id,
             link=conversation.key.hex(),
             length=len(conversation.messages),
+            ends=tuple(link.hex()[:_END_DIGITS] for link in conversation.chain[-_KNOWN_ENDS:]),
             updated_seconds=stored.updated_seconds if stored is not None else 0.0,
             proofs=proofs,
             title=stored.title if stored is not None else "",
@@ -293,7 +300,11 @@ class SessionKeeper:
         now, seconds = self._clock(), self._choose_seconds(turn)
         is_due = stored is None or now - stored.updated_seconds > DAY_SECONDS
         says_more = stored is None or stored != replace(
-            session, link=stored.link, length=stored.length, updated_seconds=stored.updated_seconds
+            session,
+            link=stored.link,
+            length=stored.length,
+            ends=stored.ends,
+            updated_seconds=stored.updated_seconds,
         )
         if says_more or is_due:
             session = replace(session, updated_seconds=now)
@@ -312,7 +323,7 @@ class SessionKeeper:
         self._warned.add(why)
 
 
-def _is_of(held: _Held, tag: str, conversation_id: str | None) -> bool:
+def _is_of(held: _HeldTurn, tag: str, conversation_id: str | None) -> bool:
     return make_tag(held.turn.owner) == tag and conversation_id in (None, held.turn.conversation_id)
 
 
@@ -324,12 +335,11 @@ def _count_gone(turn: Turn) -> int:
 
 
 def _is_read(turn: Turn, stored: StoredSession) -> bool:
-    """Whether the record is of this history, or of a longer one: a request may be sent once more."""
-    conversation = turn.received.conversation
-    return stored.link == conversation.key.hex() or stored.length > len(conversation.messages)
+    """Whether the record is of this history, or of one that goes on after it."""
+    return turn.received.conversation.key.hex()[:_END_DIGITS] in stored.ends
 
 
-def _read_messages(turn: Turn, before: Session, start: int) -> Steps[_Read]:
+def _read_messages(turn: Turn, before: SessionWork, start: int) -> Steps[_Read]:
     """Messages that are gone, or cannot be read, are left out."""
     received, reader = turn.received, SessionReader(before)
     messages = received.conversation.messages
@@ -337,5 +347,5 @@ def _read_messages(turn: Turn, before: Session, start: int) -> Steps[_Read]:
         if not received.conversation.is_gone(position):
             reader.feed(position, messages[position], read_entry(received, position))
             yield
-    work = reader.session()
+    work = reader.work()
     return _Read(dataclasses.replace(work, changes=()), pack_changes(work.changes))

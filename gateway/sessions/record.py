@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.session.work import FileChange, Session
+from gateway.core.session.work import FileChange, SessionWork
 
 # Where a title comes from, the best first: the client named its session itself; the first summary; the first
 # user message.
@@ -20,7 +20,8 @@ _LEVEL: Final = 6
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
-    """link: the chain after the first `length` messages, in hex; so much of the history has been read.
+    """link: the chain after the first `length` messages, in hex; so much of the history has been read. ends:
+    beginnings of the newest links, by which a request is known that is sent once more.
 
     proofs: see `titles.list_proofs`. work: without its changes.
     """
@@ -29,11 +30,12 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     link: str
     length: int
+    ends: tuple[str, ...] = ()
     updated_seconds: float
     proofs: tuple[str, ...] = ()
     title: str = ""
     title_from: TitleSource | None = None
-    work: Session
+    work: SessionWork
 
 
 def with_title(session: StoredSession, title: str, source: TitleSource) -> StoredSession:

@@ -251,36 +251,26 @@ class _Parser:
         if "${" in node.value:
             self.replaced.add(at)
         try:
-            return apply_interpolation(node.value, self.env, self.path.parent, self.references)
+            return _REFERENCE.sub(self._replace, node.value)
         except InterpolationError as error:
             self.add_problem(_line(node), str(error))
             return None
 
+    def _replace(self, found: re.Match[str]) -> str:
+        """A reference, or what stands for a literal one. Raises InterpolationError."""
+        if found.group(0) == "$${":
+            return "${"
+        if not found.group("end"):
+            raise InterpolationError("'${' without its '}' (write '$${' for a literal '${')")
+        body = found.group("body")
+        if not body.startswith("file:"):
+            return _find_variable(body, self.env)
+        name = body.removeprefix("file:")
+        return self.references[name] if name in self.references else _load_file(name, self.path.parent)
+
 
 def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
-
-
-def apply_interpolation(
-    text: str, env: Mapping[str, str], folder: Path, read: Mapping[str, str] = MappingProxyType({})
-) -> str:
-    """Paths are relative to `folder`. read: texts of files that were read already.
-
-    Raises InterpolationError.
-    """
-    return _REFERENCE.sub(lambda found: _replacement(found, env, folder, read), text)
-
-
-def _replacement(found: re.Match[str], env: Mapping[str, str], folder: Path, read: Mapping[str, str]) -> str:
-    if found.group(0) == "$${":
-        return "${"
-    if not found.group("end"):
-        raise InterpolationError("'${' without its '}' (write '$${' for a literal '${')")
-    body = found.group("body")
-    if body.startswith("file:"):
-        name = body.removeprefix("file:")
-        return read[name] if name in read else _load_file(name, folder)
-    return _find_variable(body, env)
 
 
 def _find_variable(body: str, env: Mapping[str, str]) -> str:

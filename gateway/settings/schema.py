@@ -270,7 +270,7 @@ class Retention:
     days: Annotated[float, Field(gt=0, le=3650)] = key(7, "Days without use until a conversation is deleted.")
     originals_bytes: PositiveInt = bound(256 * MEBIBYTE, "Disk space for originals; the oldest go first.")
     search_bytes: PositiveInt = bound(
-        512 * MEBIBYTE, "Disk space for the search index over originals; the longest unused part goes first."
+        512 * MEBIBYTE, "Disk space for the search index over originals; the oldest part goes first."
     )
     named_bytes: PositiveInt = bound(
         256 * MEBIBYTE, "Disk space for threads and responses that requests only name; the oldest go first."
@@ -295,7 +295,9 @@ class Cache:
         24 * MEBIBYTE, "Memory for threads and responses that requests only name (previous_response_id)."
     )
     activity_bytes: PositiveInt = bound(16 * MEBIBYTE, "Memory for what operators see of each conversation.")
-    sessions_bytes: PositiveInt = bound(16 * MEBIBYTE, "Memory for what was read of each session.")
+    sessions_bytes: PositiveInt = bound(
+        16 * MEBIBYTE, "Memory for requests that wait to be read for their session."
+    )
 
 
 @dataclass(config=STRICT, frozen=True, kw_only=True, slots=True)

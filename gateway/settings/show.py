@@ -141,19 +141,38 @@ def show_store(url: str) -> str:
 
 def list_facts(settings: Settings) -> dict[str, Any]:
     """What a settings file means."""
+    admin = settings.admin
     return {
         "listen": {"host": settings.listen.host, "port": settings.listen.port},
-        "admin": {
-            "host": settings.admin.host,
-            "port": settings.admin.port,
-            "has_token": settings.admin.token is not None,
-        },
+        "admin": {"host": admin.host, "port": admin.port, "has_token": admin.token is not None},
         "store": show_store(settings.store),
         "retention_days": settings.retention.days,
-        "upstreams": [_list_upstream(upstream) for upstream in settings.upstreams.values()],
-        "policies": [_list_policy(settings, name, policy) for name, policy in settings.policies.items()],
+        "upstreams": [
+            {
+                "name": upstream.name,
+                "base_url": upstream.base_url,
+                "formats": sorted(upstream.formats),
+                "has_api_key": upstream.api_key is not None,
+                "discover": upstream.discover,
+            }
+            for upstream in settings.upstreams.values()
+        ],
+        "policies": [
+            {
+                "name": name,
+                "preset": policy.preset,
+                "auto": policy.compaction.auto,
+                "prune": policy.compaction.prune,
+                "commands": policy.commands,
+                "show_texts": policy.show_texts,
+                "shows_texts": shows_texts(settings, policy),
+                "economy": policy.economy,
+                "recall": policy.recall,
+            }
+            for name, policy in settings.policies.items()
+        ],
         "rules": list_rules(settings),
-        "tenants": list_tenant_facts(settings),
+        "tenants": list_tenants(settings),
         "warnings": list_warnings(settings),
     }
 
@@ -172,39 +191,14 @@ def list_rules(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def list_tenant_facts(settings: Settings) -> list[dict[str, Any]]:
-    return [_list_tenant(tenant) for tenant in settings.tenants]
-
-
-def _list_tenant(tenant: TenantSettings) -> dict[str, Any]:
-    return {
-        "name": tenant.name,
-        "keys": len(tenant.fingerprints),
-        "upstream": tenant.upstream,
-        "has_api_key": tenant.api_key is not None,
-        "policy": tenant.policy,
-    }
-
-
-def _list_upstream(upstream: UpstreamSettings) -> dict[str, Any]:
-    return {
-        "name": upstream.name,
-        "base_url": upstream.base_url,
-        "formats": sorted(upstream.formats),
-        "has_api_key": upstream.api_key is not None,
-        "discover": upstream.discover,
-    }
-
-
-def _list_policy(settings: Settings, name: str, policy: Policy) -> dict[str, Any]:
-    return {
-        "name": name,
-        "preset": policy.preset,
-        "auto": policy.compaction.auto,
-        "prune": policy.compaction.prune,
-        "commands": policy.commands,
-        "show_texts": policy.show_texts,
-        "shows_texts": shows_texts(settings, policy),
-        "economy": policy.economy,
-        "recall": policy.recall,
-    }
+def list_tenants(settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": tenant.name,
+            "keys": len(tenant.fingerprints),
+            "upstream": tenant.upstream,
+            "has_api_key": tenant.api_key is not None,
+            "policy": tenant.policy,
+        }
+        for tenant in settings.tenants
+    ]

@@ -73,7 +73,7 @@ class Histories:
             return
         branch, purges = self._heads.find_branch(head), self._storage.memory.purges
         try:
-            stored = await self._records.get(head.owner, (key,), wait=LATEST)
+            stored = await self._records.get(head.owner, key, wait=LATEST)
         except Unknown:
             # Another history may have ended like this. A later end is saved.
             return
@@ -83,7 +83,7 @@ class Histories:
         before, branch.saved_end = branch.saved_end, (key, end.length, self._storage.generation)
         if before is not None and before[0] != key:
             self._records.drop(head.owner, before[0])
-        is_crowded = stored is not None and _is_other(stored.record, end.chain)
+        is_crowded = stored is not None and _is_other(stored, end.chain)
         named = replace(end, is_crowded=is_crowded, pivot=head.pivot, batches=head.batches)
         self._records.put(head.owner, key, named, group=head.conversation)
 

@@ -97,11 +97,9 @@ class NamedTurns:
         self._blobs = blobs
         self._clock = clock
         self._queue = WorkQueue(self._write, _WAITING_BYTES)
-        # When a turn was last written, by its name in the store. Kept here, because a turn may leave memory
+        # When a turn was last queued, by its name in the store. Kept here, because a turn may leave memory
         # after each request.
         self._saved: Lru[str, _SavedAt] = memory.shelf(lambda saved: (saved.whose,), _SAVED_BYTES)
-        # What is queued or being written, by the tag of its owner and its name: found meanwhile.
-        self._unwritten: dict[tuple[str, str], _NamedJob] = {}
 
     @property
     def waiting_bytes(self) -> int:
@@ -111,9 +109,6 @@ class NamedTurns:
     async def finish(self) -> None:
         """Returns once what was queued is with the store."""
         await self._queue.finish()
-
-    async def load(self, owner: str, upstream: str, name: str) -> NamedTurn | None:
-        return (await self.load_all(owner, upstream, (name,))).get(name)
 
     async def load_all(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, NamedTurn]:
         """Those of the responses that the store has, in two round trips."""
@@ -132,11 +127,12 @@ class NamedTurns:
     def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> None:
         """Queued for the store."""
         key = make_name_key(owner, upstream, name)
-        if turn.size_bytes <= _MAX_BYTES:
-            self._put("turn", key, owner, turn.conversation, _encode(turn))
-        else:
-            # It never will be.
-            self._note_saved(owner, turn.conversation, f"turn.{key}")
+        # One that is too large never will be.
+        is_large = turn.size_bytes > _MAX_BYTES
+        if is_large or self._put("turn", key, owner, turn.conversation, _encode(turn)):
+            name, whose = f"turn.{key}", Whose(make_tag(owner), turn.conversation)
+            saved = _SavedAt(whose, self._clock(), self._memory.generation)
+            self._saved.put(name, saved, ENTRY_WEIGHT_BYTES + weigh_texts(name))
 
     def save_item(self, owner: str, upstream: str, name: str, conversation: str, item: bytes) -> None:
         if len(item) <= _MAX_BYTES:
@@ -144,57 +140,39 @@ class NamedTurns:
 
     def is_due(self, owner: str, upstream: str, name: str) -> bool:
         """Whether a turn that is in use must be written: it may be in no store, or it would expire there."""
-        stored = f"turn.{make_name_key(owner, upstream, name)}"
-        if (make_tag(owner), stored) in self._unwritten:
-            return False
-        saved = self._saved.get(stored)
+        saved = self._saved.get(f"turn.{make_name_key(owner, upstream, name)}")
         if saved is None or saved.generation != self._memory.generation:
             return True
         return self._clock() - saved.since_seconds > _AGAIN_SECONDS
 
-    def _note_saved(self, owner: str, conversation: str, name: str) -> None:
-        whose = Whose(make_tag(owner), conversation)
-        saved = _SavedAt(whose, self._clock(), self._memory.generation)
-        self._saved.put(name, saved, ENTRY_WEIGHT_BYTES + weigh_texts(name))
-
-    def _put(self, kind: _Kind, key: str, owner: str, conversation: str, value: bytes) -> None:
+    def _put(self, kind: _Kind, key: str, owner: str, conversation: str, value: bytes) -> bool:
         job = _NamedJob(owner, conversation, self._memory.purges, kind, key, value)
-        if self._queue.put(job, len(value)):
-            self._unwritten[make_tag(owner), job.name] = job
+        return self._queue.put(job, len(value))
 
     async def _load(self, kind: _Kind, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
         """A request whose names cannot be asked for passes as it came, as one that names something else."""
-        tag, keys = (
-            make_tag(owner),
-            {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names},
-        )
-        waiting = {key: job for key in keys if (job := self._unwritten.get((tag, key))) is not None}
-        found = {key: job.value for key, job in waiting.items() if not self._is_deleted(job)}
-        asked = [key for key in keys if key not in found]
+        tag, found = make_tag(owner), dict[str, bytes]()
+        keys = {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names}
         with suppress(StoreError):
-            places = await self._places.get_each(owner, asked, wait=LATEST) if asked else {}
+            places = await self._places.get_each(owner, list(keys), wait=LATEST)
             for conversation in set(places.values()):
                 some = [key for key, place in places.items() if place == conversation]
                 found |= await self._blobs.get(tag, conversation, some)
         return {keys[key]: value for key, value in found.items()}
 
     async def _write(self, job: _NamedJob) -> None:
-        tag, name = make_tag(job.owner), job.name
+        tag = make_tag(job.owner)
         try:
             if self._is_deleted(job):
                 return
-            await self._blobs.put(tag, job.conversation, {name: job.value})
+            await self._blobs.put(tag, job.conversation, {job.name: job.value})
             if self._is_deleted(job):
                 await self._blobs.delete(tag, [job.conversation])
             else:
-                self._places.put(job.owner, name, job.conversation, group=job.conversation)
-                self._note_saved(job.owner, job.conversation, name)
+                self._places.put(job.owner, job.name, job.conversation, group=job.conversation)
         except StoreError:
-            # The store has logged it. It is in memory, and may be written again when it is used.
-            return
-        finally:
-            if self._unwritten.get((tag, name)) is job:
-                del self._unwritten[tag, name]
+            # The store has logged it. It is in memory, and is written again when it is used.
+            self._saved.pop(job.name)
 
     def _is_deleted(self, job: _NamedJob) -> bool:
         """Whether its conversation was, since it was queued."""

@@ -38,7 +38,7 @@ class OwnedNames:
                 self._names.save(owner, key, True)
             return True
         purges = self._memory.purges
-        found = await self._names.records.get(owner, (key,), wait=LATEST)
+        found = await self._names.records.get(owner, key, wait=LATEST)
         if found is not None and not self._memory.was_purged(purges, make_tag(owner)):
             self._names.hold_stored(owner, key, True)
         return found is not None

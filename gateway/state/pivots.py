@@ -19,7 +19,7 @@ from gateway.state.trip import Trip
 from gateway.store.interface import Lease, StoreError
 from gateway.store.keys import make_tag
 
-Part = Pivot | Batch | Recall
+SentPart = Pivot | Batch | Recall
 
 
 class Pivots:
@@ -36,7 +36,7 @@ class Pivots:
         )
         self._batches = Cached(storage, records.batches, weigh=_weigh_batch)
         self._recalls = Cached(storage, records.recalls, weigh=_weigh_recall)
-        self._caches: dict[type[Part], Cached[Any]] = {
+        self._caches: dict[type[SentPart], Cached[Any]] = {
             Pivot: self._pivots,
             Batch: self._batches,
             Recall: self._recalls,
@@ -58,6 +58,10 @@ class Pivots:
         """Every pivot in memory whose key is on the chain, in the order of the chain."""
         found = (self._pivots.find(key.hex()) for key in conversation.known_chain)
         return [pivot for pivot in found if pivot is not None]
+
+    def has_newer(self, conversation: Conversation, covers: int) -> bool:
+        """Whether a pivot of the chain covers more than so many messages. In memory alone."""
+        return any(pivot.covers > covers for pivot in self.list_on_chain(conversation))
 
     async def save_leased(self, lease: Lease, pivot: Pivot) -> Pivot | None:
         """The pivot that is used from now on, for a compaction under a lease; None if the lease was lost.
@@ -118,7 +122,7 @@ class Pivots:
 
     # Whatever a request is sent with
 
-    async def secure(self, parts: Sequence[Part]) -> None:
+    async def secure(self, parts: Sequence[SentPart]) -> None:
         """Durable when this returns, as far as it is not known to be in the store. What another process has
         stored there stays, and is used from then on. Raises StoreError.
         """
@@ -131,11 +135,11 @@ class Pivots:
         if missing:
             await asyncio.gather(*(cache.save_durably(part.owner, part.key, part) for cache, part in missing))
 
-    def is_secure(self, parts: Sequence[Part]) -> bool:
+    def is_secure(self, parts: Sequence[SentPart]) -> bool:
         """Whether the store is known to have them."""
         return all(self._caches[type(part)].is_stored(part.key) for part in parts)
 
-    def refresh(self, parts: Sequence[Part]) -> None:
+    def refresh(self, parts: Sequence[SentPart]) -> None:
         """What is in use is written again once a day; what is not used for `retention` is dropped.
 
         Where other processes write, too, nothing is written in the place of what they may have stored there:

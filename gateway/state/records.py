@@ -6,8 +6,7 @@ key and value with a checksum. A record that does not fit its type counts as abs
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,10 +24,6 @@ from gateway.store.interface import (
 from gateway.store.keys import make_tag
 
 K = TypeVar("K")
-
-# So many names are asked for at a time, in a few milliseconds. A conversation of 100,000 messages has as many
-# links, and looking all of them up at once would keep other conversations from the store for seconds.
-_ASKED_TOGETHER: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +65,11 @@ class Records(Generic[K]):
         self._encode = msgspec.msgpack.Encoder().encode
         self._decoder = msgspec.msgpack.Decoder(kind.type)
 
-    async def get(self, owner: str, names: Iterable[str], *, wait: float = SOON) -> Stored[K] | None:
-        """The first of these that exists. Raises Unknown after `wait` seconds."""
-        tag, left = make_tag(owner), iter(names)
-        while asked := list(islice(left, _ASKED_TOGETHER)):
-            (found,) = await self._store.get(tag, [self.lookup(asked)], wait=wait)
-            if found is not None:
-                return self.parse(found)
-        return None
+    async def get(self, owner: str, name: str, *, wait: float = SOON) -> K | None:
+        """Raises Unknown after `wait` seconds."""
+        (found,) = await self._store.get(make_tag(owner), [self.lookup((name,))], wait=wait)
+        stored = self.parse(found)
+        return stored.record if stored is not None else None
 
     async def get_each(self, owner: str, names: Sequence[str], *, wait: float = SOON) -> dict[str, K]:
         """Those of the names that exist, in one round trip. Raises Unknown."""

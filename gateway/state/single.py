@@ -168,9 +168,9 @@ class Single:
     async def find_failure(self, owner: str, held: HeldLease) -> str | None:
         """Why the holder came to nothing; None if it says nothing, because it has stopped or still works."""
         with suppress(StoreError):
-            found = await self._failures.get(owner, (held.name,))
-            if found is not None and found.record.fence == held.fence:
-                return found.record.reason
+            found = await self._failures.get(owner, held.name)
+            if found is not None and found.fence == held.fence:
+                return found.reason
         return None
 
     @asynccontextmanager

@@ -66,8 +66,7 @@ class Tasks:
 
     async def load_command(self, owner: str, key: str) -> Compacted | None:
         """What the command did. key: the chain of the request that the command was. Raises Unknown."""
-        found = await self._commands.get(owner, (key,), wait=LATEST)
-        return found.record if found is not None else None
+        return await self._commands.get(owner, key, wait=LATEST)
 
     async def save_command(self, owner: str, key: str, outcome: Compacted, conversation_id: str) -> None:
         """Durable when this returns, and so is all that was saved before it. Raises StoreError."""

@@ -70,7 +70,7 @@ ServerReply = Any
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ServerRefusal:
     """Why a server cannot be used, or refused a command. Texts of a server may hold keys, so only what is
     said here is kept. is_final: it, or who issued its certificate, has said no; trying again changes nothing.
     ends: after it no call has a chance on the same connection.
@@ -81,24 +81,24 @@ class Refusal:
     ends: bool = False
 
 
-_NO_SCRIPT: Final = Refusal("it does not know the script")
-_FULL: Final = Refusal("its memory is full")
-_CANNOT_SAVE: Final = Refusal("it cannot save to its disk, or has too few replicas")
-_NO_PRIMARY: Final = Refusal("its primary or its cluster is down", ends=True)
-_BUSY: Final = Refusal("it is busy with a script, or loads its data", ends=True)
-_CLUSTER: Final = Refusal("it is a node of a cluster", is_final=True, ends=True)
-_DENIED: Final = Refusal("its ACL lacks a permission", is_final=True)
-_OTHER: Final = Refusal("it refused a command")
-_LATE: Final = Refusal("it does not answer in time")
+_NO_SCRIPT: Final = ServerRefusal("it does not know the script")
+_FULL: Final = ServerRefusal("its memory is full")
+_CANNOT_SAVE: Final = ServerRefusal("it cannot save to its disk, or has too few replicas")
+_NO_PRIMARY: Final = ServerRefusal("its primary or its cluster is down", ends=True)
+_BUSY: Final = ServerRefusal("it is busy with a script, or loads its data", ends=True)
+_CLUSTER: Final = ServerRefusal("it is a node of a cluster", is_final=True, ends=True)
+_DENIED: Final = ServerRefusal("its ACL lacks a permission", is_final=True)
+_OTHER: Final = ServerRefusal("it refused a command")
+_LATE: Final = ServerRefusal("it does not answer in time")
 _CLASSES: Final = (
     (NoScriptError, _NO_SCRIPT),
     (OutOfMemoryError, _FULL),
-    (ReadOnlyError, Refusal("it is a read-only replica", ends=True)),
+    (ReadOnlyError, ServerRefusal("it is a read-only replica", ends=True)),
     (MasterDownError, _NO_PRIMARY),
     (ClusterDownError, _NO_PRIMARY),
     (AskError, _CLUSTER),  # MOVED is one, too
     (NoPermissionError, _DENIED),
-    (AuthenticationError, Refusal("it does not accept user and password", is_final=True, ends=True)),
+    (AuthenticationError, ServerRefusal("it does not accept user and password", is_final=True, ends=True)),
     (BusyLoadingError, _BUSY),
 )
 _CODES: Final = {
@@ -110,17 +110,17 @@ _CODES: Final = {
 }
 # Of the connection, by what caused its error. The first that fits counts.
 _CAUSES: Final = (
-    (ssl.SSLCertVerificationError, Refusal("its TLS certificate is not accepted", is_final=True)),
-    (ssl.SSLError, Refusal("TLS failed")),
-    (socket.gaierror, Refusal("its name is not found")),
-    (ConnectionRefusedError, Refusal("connection refused")),
+    (ssl.SSLCertVerificationError, ServerRefusal("its TLS certificate is not accepted", is_final=True)),
+    (ssl.SSLError, ServerRefusal("TLS failed")),
+    (socket.gaierror, ServerRefusal("its name is not found")),
+    (ConnectionRefusedError, ServerRefusal("connection refused")),
     (TimeoutError, _LATE),
 )
 # A server of another kind may send anything; uvloop raises RuntimeError for a socket that was closed.
 FAILURES: Final = (RedisError, OSError, EOFError, ValueError, RuntimeError)
 
 
-def translate(error: RedisError) -> Refusal:
+def translate(error: RedisError) -> ServerRefusal:
     """By the class that the library gives an error, else by the code that its text begins with."""
     for known, refusal in _CLASSES:
         if isinstance(error, known):
@@ -136,21 +136,21 @@ def translate(error: RedisError) -> Refusal:
     return _CODES.get(text.partition(" ")[0], _OTHER)
 
 
-def explain(error: BaseException) -> Refusal:
+def explain(error: BaseException) -> ServerRefusal:
     """In this order: what the server said · the certificate · the name · the port · all else."""
     if isinstance(error, RedisError):
         refusal = translate(error)
         if refusal is not _OTHER:
             return refusal
         if isinstance(error, ResponseError):
-            return Refusal("it refuses the database of this number", is_final=True)
+            return ServerRefusal("it refuses the database of this number", is_final=True)
     cause: BaseException | None = error
     while cause is not None:
         for known, refusal in _CAUSES:
             if isinstance(cause, known):
                 return refusal
         cause = cause.__cause__ or cause.__context__
-    return Refusal("the connection was lost")
+    return ServerRefusal("the connection was lost")
 
 
 def make_client(address: Address, *, retries: int = 1) -> Redis:
@@ -244,10 +244,10 @@ class RedisLink:
         self._in_air = 0
         # Since when nothing was heard although something was asked.
         self._silent_since: float | None = None
-        self._away: Refusal | None = None
+        self._away: ServerRefusal | None = None
         self._is_lost = asyncio.Event()
         self._lost_at = 0.0
-        self._first: asyncio.Future[Refusal | None] | None = None
+        self._first: asyncio.Future[ServerRefusal | None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: list[Redis] = []
 
@@ -404,11 +404,11 @@ class RedisLink:
 
     def _deliver(self, calls: Sequence[RedisCall], replies: Sequence[ServerReply], is_in_time: bool) -> bool:
         again: list[RedisCall] = []
-        ending: Refusal | None = None
+        ending: ServerRefusal | None = None
         for call, reply in zip(calls, replies, strict=True):
             answer = translate(reply) if isinstance(reply, RedisError) else reply
             call.was_in_time = is_in_time
-            if isinstance(answer, Refusal) and answer.ends:
+            if isinstance(answer, ServerRefusal) and answer.ends:
                 ending = answer
                 again.append(call)
             elif answer is _NO_SCRIPT and not call.is_second_try:
@@ -433,7 +433,7 @@ class RedisLink:
         while True:
             call = make_check()
             reply = await call.future
-            if isinstance(reply, Refusal) and reply is not _CANNOT_SAVE:
+            if isinstance(reply, ServerRefusal) and reply is not _CANNOT_SAVE:
                 self._note_away(reply)
             elif call.was_in_time:
                 note_check(reply)
@@ -448,7 +448,7 @@ class RedisLink:
             except TimeoutError:
                 pass
 
-    def _note_away(self, failure: Refusal) -> None:
+    def _note_away(self, failure: ServerRefusal) -> None:
         if self._first is not None and not self._first.done():
             self._first.set_result(failure)
         before, self._away = self._away, failure
@@ -491,7 +491,7 @@ async def _close_client(client: Redis) -> None:
 def take_reply(call: RedisCall) -> ServerReply:
     """Of a call that is done. Raises Unusable if it was refused."""
     reply = call.future.result()
-    if isinstance(reply, Refusal):
+    if isinstance(reply, ServerRefusal):
         raise Unusable(reply.reason)
     return reply
 
@@ -506,7 +506,7 @@ class RedisNews:
         self._hear = hear
         self._gap = gap
         # Of the last try.
-        self.failure: Refusal | None = None
+        self.failure: ServerRefusal | None = None
         self.has_tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._client = make_client(address, retries=0)

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -58,6 +58,8 @@ from gateway.store.waiting import (
 )
 
 _log = logging.getLogger("gateway.store.redis")
+
+_Form = TypeVar("_Form")
 
 # The layout of the records of another version is another one: its names begin with another prefix.
 _VERSION: Final = 2
@@ -149,13 +151,10 @@ class RedisStore(QueuedStore):
             )
             for part in _split(lookups)
         ]
-        pairs: list[Any] = []
+        pairs: list[tuple[int, bytes]] = []
         for call in calls:
-            match await self._link.ask(call, wait):
-                case [list(found), int(wrong)]:
-                    pairs += found
-                case _:
-                    raise _make_odd()
+            found, wrong = _expect(await self._link.ask(call, wait), tuple[list[tuple[int, bytes]], int])
+            pairs += found
             if wrong:
                 self._warn(_OF_ANOTHER_TYPE)
         if len(pairs) != len(lookups):
@@ -163,13 +162,11 @@ class RedisStore(QueuedStore):
         asked = zip(lookups, pairs, strict=True)
         return [await self._finish(tag, lookup, pair, wait) for lookup, pair in asked]
 
-    async def _finish(self, tag: str, lookup: Lookup, pair: ServerReply, wait: float) -> Found | None:
+    async def _finish(self, tag: str, lookup: Lookup, pair: tuple[int, bytes], wait: float) -> Found | None:
         """Behind one that is damaged the first that is not."""
-        match pair:
-            case [int(position), bytes(text)] if 0 <= position <= len(lookup.names):
-                pass
-            case _:
-                raise _make_odd()
+        position, text = pair
+        if not 0 <= position <= len(lookup.names):
+            raise _make_odd()
         if not position:
             return None
         name, *rest = lookup.names[position - 1 :]
@@ -200,12 +197,10 @@ class RedisStore(QueuedStore):
         """The members of a sorted set, some of them perhaps twice."""
         cursor = b"0"
         while True:
-            match await self._ask(None, "ZSCAN", self._prefix + index, cursor, "COUNT", 1_000, wait=wait):
-                case [bytes(cursor), list(members)]:
-                    for member in members[::2]:
-                        yield _decode(member)
-                case _:
-                    raise _make_odd()
+            asked = "ZSCAN", self._prefix + index, cursor, "COUNT", 1_000
+            cursor, members = _expect(await self._ask(None, *asked, wait=wait), tuple[bytes, list[bytes]])
+            for member in members[::2]:
+                yield _decode(member)
             if cursor == b"0":
                 return
 
@@ -254,11 +249,10 @@ class RedisStore(QueuedStore):
             await self._until_done(call.future)
         finally:
             call.is_wanted = False
-        match take_reply(call):
-            case [list(replies), list(purges)] if len(replies) == len(batch):
-                return replies, _parse_purges(purges)
-            case _:
-                raise _make_odd()
+        replies, purges = _expect(take_reply(call), tuple[list[Any], list[Any]])
+        if len(replies) != len(batch):
+            raise _make_odd()
+        return replies, _parse_purges(purges)
 
     async def _until_done(self, future: "asyncio.Future[ServerReply]") -> None:
         """Raises Unknown if the server is away when the store closes."""
@@ -334,11 +328,7 @@ class RedisStore(QueuedStore):
     async def _delete(self, tag: str, group: str | None, known: int) -> Deleted:
         message = f"{self._process} {_PURGED} {tag}"
         asked = (tag, group or "", self._channel, message, known)
-        match await self._ask(_PURGE, *asked):
-            case [int(gone), int(more), list(purges)]:
-                pass
-            case _:
-                raise _make_odd()
+        gone, more, purges = _expect(await self._ask(_PURGE, *asked), tuple[int, int, list[Any]])
         while more == 1:
             more = await self._ask(_SWEEP, _SWEEP_RECORDS)
         return Deleted(gone, _parse_purges(purges))
@@ -367,14 +357,12 @@ class RedisStore(QueuedStore):
 
     async def _count(self, tag: str, name: str, cost: float, most: float, window: float) -> float:
         asked = (tag, name, repr(cost), repr(most), repr(window))
-        match await self._ask(_COUNT, *asked, wait=_ADMISSION_SECONDS):
-            case [1, *_]:
-                return 0.0
-            case [0, slot, used, before, now]:
-                seen = SlidingWindow(int(_parse_number(slot)), _parse_number(used), _parse_number(before))
-                return max(0.001, seen.find_wait(cost, most, window, _parse_number(now)))
-            case _:
-                raise _make_odd()
+        reply = await self._ask(_COUNT, *asked, wait=_ADMISSION_SECONDS)
+        has_room, *counted = _expect(reply, tuple[Literal[0, 1], bytes, bytes, bytes, bytes])
+        if has_room:
+            return 0.0
+        slot, used, before, now = map(_parse_number, counted)
+        return max(0.001, SlidingWindow(int(slot), used, before).find_wait(cost, most, window, now))
 
     async def _hold(self, place: HeldPlace, leaving: Sequence[str], most: int, ttl: float) -> bool:
         asked: Sequence[Argument] = (*place, most, _to_ms(ttl), *leaving)
@@ -392,9 +380,7 @@ class RedisStore(QueuedStore):
 
     def _note_check(self, reply: ServerReply) -> None:
         match reply:
-            case [bytes(epoch), bytes(known), list(purges)] if (
-                known.isdigit() and len(known) <= _FENCE_DIGITS
-            ):
+            case [bytes(epoch), bytes(known), list(purges)] if _is_fence(known):
                 pass
             case _:
                 return
@@ -464,14 +450,17 @@ def _to_ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
+def _expect(reply: ServerReply, form: type[_Form]) -> _Form:
+    """Raises Unknown for a reply of another form."""
+    try:
+        return msgspec.convert(reply, form)
+    except msgspec.ValidationError as error:
+        raise _make_odd() from error
+
+
 def _parse_flag(reply: ServerReply) -> bool:
-    match reply:
-        case 0:
-            return False
-        case 1:
-            return True
-        case _:
-            raise _make_odd()
+    (flag,) = _expect([reply], tuple[Literal[0, 1]])
+    return flag == 1
 
 
 def _parse_number(text: ServerReply) -> float:
@@ -485,13 +474,16 @@ def _parse_number(text: ServerReply) -> float:
 
 
 def _parse_claim(tag: str, name: str, reply: ServerReply) -> Lease | HeldLease:
-    match reply:
-        case [1, bytes(fence), int()] if fence.isdigit() and len(fence) <= _FENCE_DIGITS:
-            return Lease(tag, name, int(fence))
-        case [0, bytes(fence), int(left_ms)] if fence.isdigit() and len(fence) <= _FENCE_DIGITS:
-            return HeldLease(tag, name, int(fence), max(0, left_ms) / 1000)
-        case _:
-            raise _make_odd()
+    is_ours, fence, left_ms = _expect(reply, tuple[Literal[0, 1], bytes, int])
+    if not _is_fence(fence):
+        raise _make_odd()
+    return (
+        Lease(tag, name, int(fence)) if is_ours else HeldLease(tag, name, int(fence), max(0, left_ms) / 1000)
+    )
+
+
+def _is_fence(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _FENCE_DIGITS
 
 
 def _parse_purges(flat: Sequence[ServerReply]) -> list[NumberedPurge]:
@@ -499,7 +491,7 @@ def _parse_purges(flat: Sequence[ServerReply]) -> list[NumberedPurge]:
     purges: list[NumberedPurge] = []
     for member, number in zip(flat[::2], flat[1::2], strict=False):
         tag, has_group, group = _decode(member).partition(" ")
-        if isinstance(number, bytes) and number.isdigit() and len(number) <= _FENCE_DIGITS:
+        if isinstance(number, bytes) and _is_fence(number):
             purges.append(NumberedPurge(int(number), tag, group if has_group else None))
     return purges
 

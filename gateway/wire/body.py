@@ -318,6 +318,11 @@ def parse_value(raw: bytes) -> Any:  # noqa: ANN401 - JSON is of any shape
         return msgspec.json.decode(mend_surrogates(raw))
 
 
+def find_field(value: object, key: str) -> object:
+    """A field of a JSON value; None also for a value that is no object."""
+    return value.get(key) if isinstance(value, dict) else None
+
+
 def parse_object_with_role(raw: bytes) -> JsonFields:
     """Raises Unreadable for anything but an object with a role that is a string."""
     try:

@@ -12,7 +12,14 @@ import msgspec
 from gateway.core.errors import Unreadable
 from gateway.core.history.message import Role
 from gateway.core.history.pivot import Mark
-from gateway.wire.body import Envelope, Fields, JsonFields, parse_object_with_role, parse_raw_fields
+from gateway.wire.body import (
+    Envelope,
+    Fields,
+    JsonFields,
+    find_field,
+    parse_object_with_role,
+    parse_raw_fields,
+)
 from gateway.wire.canonical import (
     EMPTY,
     CanonicalForm,
@@ -85,7 +92,7 @@ class Chat(Format):
         options = fields.parse("stream_options")
         return replace(
             fields.make_common_envelope(*_LIMITS),
-            wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+            wants_usage=find_field(options, "include_usage") is True,
             stream_options_slice=fields.find_slice("stream_options"),
         )
 
@@ -140,7 +147,10 @@ class Chat(Format):
         if is_kept and body.has("metadata"):
             # Metadata is refused beside a response that is not stored.
             return False
-        if not _is_text(body.parse("response_format")) or body.parse("modalities") not in (None, ["text"]):
+        output = body.parse("response_format")
+        if output is not None and find_field(output, "type") != "text":
+            return False
+        if body.parse("modalities") not in (None, ["text"]):
             return False
         if has_marks and body.parse("tool_choice") not in (None, "auto", "none"):
             return False
@@ -233,12 +243,6 @@ def _identify(
 
 def _clear(content: object, placeholder: str) -> object:
     return [{"type": "text", "text": placeholder}] if isinstance(content, list) else placeholder
-
-
-def _is_text(response_format: object) -> bool:
-    return response_format is None or (
-        isinstance(response_format, dict) and response_format.get("type") == "text"
-    )
 
 
 def _make_events(response: LocalResponse) -> list[SseEvent]:

@@ -175,19 +175,14 @@ class _Zlib(_Coding):
 class _Gzip(_Zlib):
     def _decode(self, data: bytes) -> Iterator[bytes]:
         for start in range(0, len(data), _SLICE_BYTES):
-            rest = self._begin_member(data[start : start + _SLICE_BYTES])
-            while rest:
+            rest = data[start : start + _SLICE_BYTES]
+            # Between two members gzip(1) allows zeros; other bytes are a member.
+            while rest := rest.lstrip(b"\0") if self._stream.eof else rest:
+                if self._stream.eof:
+                    self._stream = zlib.decompressobj(_GZIP_OR_ZLIB["gzip"])
+                    self.extra_bytes += _MEMBER_BYTES
                 yield from self._inflate(rest)
-                rest = self._begin_member(self._stream.unused_data)
-
-    def _begin_member(self, data: bytes) -> bytes:
-        """Between two members the data without the zeros that gzip(1) allows; other bytes are a member."""
-        if self._stream.eof:
-            data = data.lstrip(b"\0")
-            if data:
-                self._stream = zlib.decompressobj(_GZIP_OR_ZLIB["gzip"])
-                self.extra_bytes += _MEMBER_BYTES
-        return data
+                rest = self._stream.unused_data
 
 
 class _Deflate(_Zlib):

@@ -30,6 +30,7 @@ from gateway.wire.body import (
 )
 from gateway.wire.content import Content, make_entry, make_message
 from gateway.wire.edits import Edit, apply_edits, encode_json
+from gateway.wire.reading import read_value
 from gateway.wire.references import StoredHistory
 
 # Models that reason count their thinking against the limit: room beyond the summary itself.
@@ -204,10 +205,7 @@ def parse_error(upstream_body: bytes) -> dict[str, object] | None:
 
 
 def _parse_error(data: bytes) -> dict[str, object] | None:
-    try:
-        decoded = msgspec.json.decode(data)
-    except JSON_ERRORS:
-        return None
+    decoded = read_value(data)
     if not isinstance(decoded, dict):
         return None
     # In Responses the error is inside the failed response, or the event itself is the error.

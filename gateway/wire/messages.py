@@ -14,7 +14,14 @@ from gateway.core.counts import is_count
 from gateway.core.errors import RequestRefused
 from gateway.core.history.message import BEGINNING_CHARS, Role
 from gateway.core.history.pivot import Mark
-from gateway.wire.body import Envelope, Fields, JsonFields, parse_object_with_role, parse_raw_fields
+from gateway.wire.body import (
+    Envelope,
+    Fields,
+    JsonFields,
+    find_field,
+    parse_object_with_role,
+    parse_raw_fields,
+)
 from gateway.wire.canonical import (
     CanonicalForm,
     canonical_json,
@@ -105,7 +112,8 @@ class Messages(Format):
             system_slice=fields.find_slice("system"),
             minimum_reply_tokens=_find_minimum_reply(fields.parse("thinking")),
             identity_blocks=_find_identity_blocks(texts),
-            is_partial=thread is not None and not _begins_thread(thread),
+            # Any other thread holds a part of the history that the request does not bring.
+            is_partial=thread is not None and find_field(thread, "type") != "create",
             is_kept=thread is not None,
             is_trimmed=_is_trimmed(fields.parse("context_management")),
         )
@@ -140,9 +148,9 @@ class Messages(Format):
         (docs/economics.md), so both stay. A request whose tools may act at the provider cannot be ridden:
         nothing else keeps the model from using them.
         """
-        if body.has(*_IN_THE_WAY) or _has_format(body.parse("output_config")):
+        if body.has(*_IN_THE_WAY) or find_field(body.parse("output_config"), "format") is not None:
             return False
-        if _is_forced(body.parse("tool_choice")) or _acts(body.parse("tools")):
+        if find_field(body.parse("tool_choice"), "type") in _FORCED or _acts(body.parse("tools")):
             return False
         last = body.parse_last()
         if _is_trimmed(body.parse("context_management")) or not isinstance(last, dict):
@@ -373,11 +381,6 @@ def _count_opaque(value: object) -> int:
     return found
 
 
-def _begins_thread(thread: object) -> bool:
-    """Any other thread holds a part of the history that the request does not bring."""
-    return isinstance(thread, dict) and thread.get("type") == "create"
-
-
 def _hash_system(texts: list[str], others: list[JsonFields]) -> bytes:
     """The fingerprint of the system prompt, however it is divided into blocks; empty if there is no text."""
     fields: CanonicalForm = [
@@ -395,8 +398,8 @@ def _find_identity_blocks(texts: list[str]) -> tuple[str, ...]:
 
 def _is_trimmed(management: object) -> bool:
     """Clearing old thinking does not count: the upstream leaves it out in any case."""
-    edits = management.get("edits") if isinstance(management, dict) else None
-    kinds = [edit.get("type") for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+    edits = find_field(management, "edits")
+    kinds = [find_field(edit, "type") for edit in edits] if isinstance(edits, list) else []
     return any(isinstance(kind, str) and not kind.startswith("clear_thinking") for kind in kinds)
 
 
@@ -412,12 +415,12 @@ def _shorten_message(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgs
     if not any(map(_is_result, blocks)):
         # There may be a result of an unknown type. It is not cleared: its call needs it.
         return content if mark.keep_chars is None else _shorten_content(content, mark, placeholder)
-    shortened = [
-        _shorten_result(block, mark, placeholder) if _is_result(block) else block for block in blocks
-    ]
-    if all(new is old for new, old in zip(shortened, blocks, strict=True)):
-        return content
-    return msgspec.Raw(msgspec.json.encode(shortened))
+    is_changed = False
+    for block in filter(_is_result, blocks):
+        old = block.get("content")
+        if old is not None and (new := _shorten_content(old, mark, placeholder)) is not old:
+            block["content"], is_changed = new, True
+    return msgspec.Raw(msgspec.json.encode(blocks)) if is_changed else content
 
 
 def _read_blocks(content: msgspec.Raw) -> list[RawFields]:
@@ -430,14 +433,6 @@ def _read_blocks(content: msgspec.Raw) -> list[RawFields]:
 
 def _is_result(block: RawFields) -> bool:
     return "type" in block and bytes(block["type"]) == b'"tool_result"'
-
-
-def _shorten_result(block: RawFields, mark: Mark, placeholder: str) -> RawFields:
-    content = block.get("content")
-    if content is None:
-        return block
-    shortened = _shorten_content(content, mark, placeholder)
-    return block if shortened is content else block | {"content": shortened}
 
 
 def _shorten_content(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgspec.Raw:
@@ -458,23 +453,15 @@ def _clear(content: object, placeholder: str) -> object:
     return content
 
 
-def _has_format(config: object) -> bool:
-    return isinstance(config, dict) and config.get("format") is not None
-
-
-def _is_forced(choice: object) -> bool:
-    return isinstance(choice, dict) and choice.get("type") in _FORCED
-
-
 def _acts(tools: object) -> bool:
     """Whether the provider runs one of the tools: it searches, fetches, or runs code."""
-    kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    kinds = [find_field(tool, "type") for tool in tools] if isinstance(tools, list) else []
     return any(kind is not None and not _OWN.fullmatch(str(kind)) for kind in kinds)
 
 
 def _find_budget(thinking: object) -> int:
     """Tokens that are a part of the reply's limit, and not of its text."""
-    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    budget = find_field(thinking, "budget_tokens")
     return budget if is_count(budget) else 0
 
 

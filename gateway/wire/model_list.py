@@ -8,11 +8,13 @@ There is no standard for limits in it. Understood are vLLM and SGLang (`max_mode
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from gateway.core.limits.model_limits import Limits, is_plausible
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 8 << 20
 _MAX_MODELS: Final = 20_000
@@ -36,6 +38,7 @@ _object_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # Not strict, because a number may be a string.
 _number_decoder: Final = msgspec.json.Decoder(int, strict=False)
 _list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_name_decoder: Final = msgspec.json.Decoder(str)
 _Errors: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 
 
@@ -66,7 +69,7 @@ def _find_models(data: bytes) -> Iterator[tuple[str, _Entry]]:
     if len(data) > MAX_BYTES or data.count(b",") > _MAX_COMMAS:
         return
     for raw in _split_models(data)[:_MAX_MODELS]:
-        entry = _parse_object(raw) or {}
+        entry = _parse(_object_decoder, raw) or {}
         name = _parse_name(entry, "id") or _parse_name(entry, "name")
         if name is not None:
             yield name, entry
@@ -74,10 +77,10 @@ def _find_models(data: bytes) -> Iterator[tuple[str, _Entry]]:
 
 def _split_models(data: bytes) -> list[msgspec.Raw]:
     """Under `data`, as in OpenAI's API; under `models` (Cohere, Ollama); or the document itself."""
-    outer = _parse_object(data)
+    outer = _parse(_object_decoder, data)
     if outer is None:
-        return _parse_list(data)
-    return _parse_list(outer.get("data")) or _parse_list(outer.get("models"))
+        return _parse(_list_decoder, data) or []
+    return _parse(_list_decoder, outer.get("data")) or _parse(_list_decoder, outer.get("models")) or []
 
 
 def _find_limits(entry: _Entry) -> Limits:
@@ -95,7 +98,7 @@ def _find_limits(entry: _Entry) -> Limits:
 def _find_sections(entry: _Entry, depth: int) -> Iterator[_Entry]:
     yield entry
     for name in _SECTIONS if depth else ():
-        inner = _parse_object(entry[name]) if name in entry else None
+        inner = _parse(_object_decoder, entry.get(name))
         if inner is not None:
             yield from _find_sections(inner, depth - 1)
 
@@ -107,30 +110,17 @@ def _find_smallest(sections: list[_Entry], names: tuple[str, ...]) -> int | None
 
 def _parse_tokens(raw: msgspec.Raw) -> int | None:
     """An integer, an integral float, or either as a string; None for anything else, `true` included."""
-    try:
-        tokens = _number_decoder.decode(raw) if len(raw) <= _LONGEST_NUMBER else 0
-    except _Errors:
-        return None
-    return tokens if is_plausible(tokens) else None
+    tokens = _parse(_number_decoder, raw) if len(raw) <= _LONGEST_NUMBER else None
+    return tokens if tokens is not None and is_plausible(tokens) else None
 
 
 def _parse_name(entry: _Entry, key: str) -> str | None:
-    try:
-        name = msgspec.json.decode(entry[key], type=str) if key in entry else ""
-    except _Errors:
-        return None
+    name = _parse(_name_decoder, entry.get(key)) or ""
     return name if 0 < len(name) <= _LONGEST_NAME else None
 
 
-def _parse_object(raw: msgspec.Raw | bytes | None) -> dict[str, msgspec.Raw] | None:
+def _parse(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes | None) -> T | None:
     try:
-        return _object_decoder.decode(raw) if raw is not None else None
+        return decoder.decode(raw) if raw is not None else None
     except _Errors:
         return None
-
-
-def _parse_list(raw: msgspec.Raw | bytes | None) -> list[msgspec.Raw]:
-    try:
-        return _list_decoder.decode(raw) if raw is not None else []
-    except _Errors:
-        return []

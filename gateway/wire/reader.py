@@ -341,15 +341,11 @@ class StreamStart:
         return STARTED if self._unknown_events >= _MAX_UNKNOWN_START else PENDING
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryResponse:
+class SummaryResponse(Reading, frozen=True):
+    """has_error: also if the text reached the bound and was cut there."""
+
     text: str
-    finish_reason: str | None
     has_tool_calls: bool
-    # The upstream reported an error, or the text reached the bound and was cut there.
-    has_error: bool
-    is_complete: bool
-    usage: Usage | None
 
 
 class SummaryReader(_Reader):
@@ -374,13 +370,10 @@ class SummaryReader(_Reader):
         while self.is_behind:
             self.catch_up()
         self._note(self._events.finish())
+        facts, text = self._facts, "".join(self._texts)
+        has_error = facts.has_error or self.is_over
         return SummaryResponse(
-            text="".join(self._texts),
-            finish_reason=self._facts.finish_reason,
-            has_tool_calls=self._has_tool_calls,
-            has_error=self._facts.has_error or self.is_over,
-            is_complete=self._is_complete(),
-            usage=self._facts.usage,
+            facts.usage, facts.finish_reason, has_error, self._is_complete(), text, self._has_tool_calls
         )
 
     def _note(self, events: list[SseEvent]) -> None:

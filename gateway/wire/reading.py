@@ -232,7 +232,7 @@ def _list_objects(raw: Raw) -> list[JsonObject]:
 
 def _is_given(raw: Raw) -> bool:
     """Whether it is anything but empty. What is long is not empty."""
-    return len(raw) > 8 or bool(read_value(raw))
+    return len(raw) > 8 or bool(raw and read_value(raw))
 
 
 class ResponseFacts:
@@ -273,7 +273,8 @@ class ResponseFacts:
         self.finish_reason = find_finish_reason(document) or self.finish_reason
         self.has_ended = self.has_ended or bool(self.finish_reason) or document.type == "message_stop"
         self._usage = self._find_usage(document) or self._usage
-        self._timings = find_timings(_read_object(document.timings)) or self._timings
+        if document.timings:
+            self._timings = find_timings(_read_object(document.timings)) or self._timings
 
     def _find_usage(self, document: ResponseDocument) -> Usage | None:
         if document.type in ("message_start", "message_delta"):

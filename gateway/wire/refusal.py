@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Final
 
-import msgspec
-
 from gateway.core.refusal import Refusal
 from gateway.wire.reading import (
     JsonObject,
@@ -47,7 +45,6 @@ _MODEL_PHRASES: Final = (
     *("not found", "not exist", "not a valid", "invalid model", "unknown model", "no such model"),
     *("not supported", "unsupported", "not available", "unavailable", "access"),
 )
-_decode = msgspec.json.Decoder().decode
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal | None:
@@ -124,18 +121,11 @@ def _has_minimax_error(fields: JsonObject) -> bool:
 
 
 def _parse_texts(body: bytes) -> tuple[str, ...]:
-    value = _parse(body)
+    value = read_value(body)
     if value is None:
         text = _bounded(body).decode("utf-8", "replace").strip()
         return (text,) if text else ()
     return tuple(islice(_texts_of(value), _MAX_TEXTS))
-
-
-def _parse(body: bytes) -> object:
-    try:
-        return _decode(body)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _bounded(body: bytes) -> bytes:
@@ -159,7 +149,7 @@ def _texts_of(value: object, depth: int = 0) -> Iterator[str]:
 
 def _texts_of_string(value: str, depth: int) -> Iterator[str]:
     """A string may be the JSON document of another upstream."""
-    nested = _parse(value.encode("utf-8", "replace")) if value.lstrip()[:1] in ("{", "[") else None
+    nested = read_value(value.encode("utf-8", "replace")) if value.lstrip()[:1] in ("{", "[") else None
     if nested is not None and (texts := list(islice(_texts_of(nested, depth + 1), _MAX_TEXTS))):
         yield from texts
     elif value.strip():

@@ -20,6 +20,7 @@ from gateway.wire.body import (
     Envelope,
     Fields,
     RequestBody,
+    find_field,
     parse_raw_fields,
     parse_value,
     split_fields_or_text,
@@ -193,7 +194,10 @@ class Responses(Format):
         """Not for an input that is a text, structured output, or a history that the request only names."""
         if body.has(*_IN_THE_WAY) or body.parse("truncation") not in (None, "disabled"):
             return False
-        if not _is_text(body.parse("text")) or not _may_follow(body.parse_last()):
+        output = find_field(body.parse("text"), "format")
+        if output is not None and find_field(output, "type") != "text":
+            return False
+        if not _may_follow(body.parse_last()):
             return False
         self.ask(body, request.message)
         if body.has("tools"):
@@ -381,10 +385,8 @@ def _read_thought(thought: Item) -> Block:
     return Block("thought", "\n".join(words), hidden_tokens=tokens)
 
 
-def _list_texts(parts: object, *types: str) -> list[str]:
-    """types: of the parts; of any type if there are none."""
-    found = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    texts = [part.get("text") for part in found if not types or part.get("type") in types]
+def _list_texts(parts: object) -> list[str]:
+    texts = [find_field(part, "text") for part in parts] if isinstance(parts, list) else []
     return [text for text in texts if isinstance(text, str)]
 
 
@@ -415,11 +417,6 @@ def _shorten(content: object, mark: Mark, placeholder: str) -> object:
         case {"type": "computer_screenshot"}:
             return {"type": "computer_screenshot", "image_url": BLANK_SCREENSHOT}
     return content
-
-
-def _is_text(text: object) -> bool:
-    output = text.get("format") if isinstance(text, dict) else None
-    return output is None or (isinstance(output, dict) and output.get("type") == "text")
 
 
 def _may_follow(last: object) -> bool:

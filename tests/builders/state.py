@@ -22,11 +22,7 @@ async def make_store(*, clock: Any = None) -> SharedStore:
 def make_state(
     store: Store, times: LeaseTimes | None = None, *, keep_seconds: float = 60, max_bytes: int = 1 << 20
 ) -> State:
-    return State(make_some_storage(store, keep_seconds=keep_seconds, max_bytes=max_bytes), times)
-
-
-def make_some_storage(store: Store, *, keep_seconds: float = 60, max_bytes: int = 1 << 20) -> Storage:
-    return Storage(store, keep_seconds, max_bytes)
+    return State(Storage(store, keep_seconds, max_bytes), times)
 
 
 async def connect(server: ToyServer) -> tuple[SharedStore, State]:

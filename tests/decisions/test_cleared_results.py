@@ -178,11 +178,11 @@ def test_another_tenants_history_is_never_found() -> None:
 async def resume(state: State, sent: Received, source: HistorySource) -> Received | None:
     """From the store."""
     trip = state.begin_trip(sent.owner)
-    keys = trimmed_histories.list_end_keys(state, sent, source)
+    keys = [key for _, key in trimmed_histories.list_ends(state, sent, source)]
     ends: list[HistoryEnd] = []
     state.histories.ask(trip, keys, ends.append)
     await trip.run()
-    return trimmed_histories.resume(state, sent, source, "", ends[0]) if ends else None
+    return trimmed_histories.find(state, sent, source, "", ends[0]) if ends else None
 
 
 @pytest.mark.parametrize("sent", [say(9)[-20:], clear(say(9), 2)], ids=["trimmed", "cleared"])

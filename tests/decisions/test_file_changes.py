@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from gateway.core.session.edits import FileAction, WriteFile
 from gateway.core.session.file_changes import MOST_STEPS, FileCall, WrittenFiles, apply_actions
 from gateway.core.session.patches import Replacement, compare, split_lines
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.work import FileChange, Session
+from gateway.core.session.work import FileChange, SessionWork
 from gateway.core.session.written_calls import WrittenCall, begins_anew, find_written_results, without_results
 
 
@@ -101,36 +100,24 @@ def test_a_diff_makes_the_new_text_of_the_old_one(old: str, new: str) -> None:
     assert len(split_lines(new)) - len(split_lines(old)) == diff.additions - diff.deletions
 
 
-_MANY: dict[str, Callable[[int], list[tuple[str, object]]]] = {
-    # What is given to a tool, in so many pieces.
-    "like lines": lambda size: [
-        ("edit", {"path": "f", "oldText": "x\n" * 190, "newText": "x\ny\n" * 95}) for _ in range(size // 700)
-    ],
-    "one edit": lambda size: [
-        ("edit", {"path": "f", "oldText": "x\ny\n" * (size // 8), "newText": "y\nx\n" * (size // 8)})
-    ],
-    "own file": lambda size: [
-        ("write", {"path": "f", "content": "a" * (size // 2)}),
-        *[("edit", {"path": "f", "oldText": "a", "newText": "b", "replace_all": True})] * (size // 200),
-    ],
-    "growing file": lambda size: [
-        ("write", {"path": "f", "content": "a\n" * 100}),
-        *[("edit", {"path": "f", "oldText": "a", "newText": "a" * 99, "replace_all": True})] * (size // 200),
-    ],
-    "search blocks": lambda size: [("apply_diff", {"path": "f", "diff": "<<<<<<< SEARCH\n" * (size // 15)})],
-    "patch heads": lambda size: [
-        ("apply_patch", "*** Begin Patch\n" + "*** Update File: f\n" * (size // 20))
-    ],
-    "diff heads": lambda size: [("apply_patch", "--- a\n+++ b\n@@ -1 +1 @@\n" * (size // 25))],
-    "heredocs": lambda size: [("bash", {"command": "patch <<A\n" * (size // 10)})],
-    "check boxes": lambda size: [("todo_write", {"todos": "- [ ] x\n" * (size // 8)})],
+_OFTEN = {"path": "f", "oldText": "a", "newText": "b" * 99, "replace_all": True}
+_GIVEN: dict[str, list[tuple[str, object]]] = {
+    "like lines": [("edit", {"path": "f", "oldText": "x\n" * 190, "newText": "x\ny\n" * 95})] * 400,
+    "one edit": [("edit", {"path": "f", "oldText": "x\ny\n" * 37_000, "newText": "y\nx\n" * 37_000})],
+    "own file": [("write", {"path": "f", "content": "a" * 150_000}), *[("edit", _OFTEN)] * 1_500],
+    "growing file": [("write", {"path": "f", "content": "a\n" * 100}), *[("edit", _OFTEN)] * 1_500],
+    "search blocks": [("apply_diff", {"path": "f", "diff": "<<<<<<< SEARCH\n" * 20_000})],
+    "patch heads": [("apply_patch", "*** Begin Patch\n" + "*** Update File: f\n" * 15_000)],
+    "diff heads": [("apply_patch", "--- a\n+++ b\n@@ -1 +1 @@\n" * 12_000)],
+    "heredocs": [("bash", {"command": "patch <<A\n" * 30_000})],
+    "check boxes": [("todo_write", {"todos": "- [ ] x\n" * 37_000})],
 }
-_SAID = {
-    "feedback": "[read_file] Result:\n" + "<feedback>" * 30_000,
-    "open tags": "\n<execute_command>" * 17_000,
-    "marks": "a\n<<<<<<< SEARCH\n" * 18_000,
-    "results": "[read_file for 'a'] Result:\n" * 10_000,
-}
+_SAID = (
+    "[read_file] Result:\n" + "<feedback>" * 30_000,
+    "\n<execute_command>" * 17_000,
+    "a\n<<<<<<< SEARCH\n" * 18_000,
+    "[read_file for 'a'] Result:\n" * 10_000,
+)
 
 
 def _exchange(tool: str, given: object) -> list[tuple[Message, TranscriptEntry]]:
@@ -143,24 +130,23 @@ def _exchange(tool: str, given: object) -> list[tuple[Message, TranscriptEntry]]
     ]
 
 
-def _read(steps: list[tuple[Message, TranscriptEntry]]) -> Session:
+def _read(steps: list[tuple[Message, TranscriptEntry]]) -> SessionWork:
     reader = SessionReader()
     for position, (message, entry) in enumerate(steps):
         reader.feed(position, message, entry)
-    return reader.session()
+    return reader.work()
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("what", _MANY)
+@pytest.mark.parametrize("what", _GIVEN)
 def test_300_kilobytes_of_hostile_calls_are_read_in_a_moment(what: str) -> None:
-    steps = [step for tool, given in _MANY[what](300_000) for step in _exchange(tool, given)]
+    steps = [step for tool, given in _GIVEN[what] for step in _exchange(tool, given)]
     assert len(_read(steps).changes) <= 2_000
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("what", _SAID)
-def test_300_kilobytes_of_hostile_text_are_read_in_a_moment(what: str) -> None:
-    text = _SAID[what]
+@pytest.mark.parametrize("text", _SAID, ids=("feedback", "open tags", "marks", "results"))
+def test_300_kilobytes_of_hostile_text_are_read_in_a_moment(text: str) -> None:
     said = [
         (Message("assistant", b"", b"", 0), TranscriptEntry("assistant", text, (), 0)),
         (Message("user", b"", b"", 0), TranscriptEntry("user", text, (), 0)),

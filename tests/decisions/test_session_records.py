@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.session.titles import LONGEST_TITLE_CHARS
-from gateway.core.session.work import Session
+from gateway.core.session.work import SessionWork
 from gateway.sessions.record import (
     StoredSession,
     TitleSource,
@@ -54,13 +54,12 @@ def test_titles_are_short_and_printable_whatever_they_are_made_of(text: str) -> 
 
 
 def make_session(**fields: object) -> StoredSession:
-    return msgspec.structs.replace(
-        StoredSession(owner="t", id="c", link="00", length=1, updated_seconds=1.0, work=Session()), **fields
-    )
+    empty = StoredSession(owner="t", id="c", link="00", length=1, updated_seconds=1.0, work=SessionWork())
+    return msgspec.structs.replace(empty, **fields)
 
 
-@given(st.builds(Session), st.text(max_size=20))
-def test_a_record_comes_back(work: Session, title: str) -> None:
+@given(st.builds(SessionWork), st.text(max_size=20))
+def test_a_record_comes_back(work: SessionWork, title: str) -> None:
     changes = work.changes
     session = with_title(make_session(work=replace(work, changes=())), title, "message")
     data = msgspec.msgpack.encode(session)

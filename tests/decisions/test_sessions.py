@@ -21,7 +21,7 @@ from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.session.reader import SessionReader
 from gateway.core.session.todos import follow_todos
-from gateway.core.session.work import CommandRun, FileChange, OpenTodo, Session
+from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork
 from gateway.wire.registry import CHAT
 from tests.shared_data import SHARED, requires_shared
 
@@ -65,8 +65,8 @@ _STEPS = [
 
 
 def test_a_call_counts_once_its_result_is_known() -> None:
-    assert _read(_STEPS[:2]).session() == Session(titles=((0, "Fix it"),))
-    session = _read(_STEPS).session()
+    assert _read(_STEPS[:2]).work() == SessionWork(titles=((0, "Fix it"),))
+    session = _read(_STEPS).work()
     diff = "@@ -0,0 +1 @@\n+a\n"
     assert session.changes == (
         FileChange(position=1, path="/f", kind="created", additions=1, deletions=0, diff=diff),
@@ -77,24 +77,20 @@ def test_a_call_counts_once_its_result_is_known() -> None:
 
 def test_what_messages_did_that_are_no_longer_sent_comes_first() -> None:
     """Whole sessions are equal, wherever the client has cut; only what a file held is not known then."""
-    whole = _read(_STEPS).session()
-    reader = SessionReader(_read(_STEPS[:4]).session())
+    whole = _read(_STEPS).work()
+    reader = SessionReader(_read(_STEPS[:4]).work())
     for position in (4, 5):
         reader.feed(position, *_STEPS[position])
-    assert reader.session() == whole
+    assert reader.work() == whole
 
 
 def test_the_newest_work_of_a_long_session_stays_and_the_rest_is_counted() -> None:
     steps = [_ask("Fix it")]
     for at in range(900):
-        command = ("b", "Bash", {"command": f"make {at} " + "x" * 5_000})
-        steps += [
-            _call((f"e{at}", "Edit", {"file_path": f"/{at}", "old_string": "a", "new_string": "b" * 9_000})),
-            _answer(f"e{at}", "ok"),
-            _call(command),
-            _answer("b", "ok"),
-        ]
-    session = _read(steps).session()
+        edited: dict[str, object] = {"file_path": f"/{at}", "old_string": "a", "new_string": "b" * 9_000}
+        steps += [_call(("e", "Edit", edited)), _answer("e", "ok")]
+        steps += [_call(("b", "Bash", {"command": f"make {at} " + "x" * 5_000})), _answer("b", "ok")]
+    session = _read(steps).work()
     assert len(session.files) == 500 and session.left_files == 400
     assert session.files[-1].path == "/899" and session.commands[-1].command.startswith("make 899 ")
     assert len(session.commands) + session.left_commands == 900
@@ -114,7 +110,7 @@ def test_calls_that_stand_in_texts_count_by_the_next_message_of_the_user() -> No
         _say("<write_to_file>\n<path>a</path>\n<content>\nx\n</content>\n</write_to_file>"),
         _ask("[write_to_file for 'a'] Result:\n<operation>created</operation>"),
     ]
-    work = _read(steps).session()
+    work = _read(steps).work()
     assert work.commands == (CommandRun(position=1, command="make", exit_code=2),)
     assert [(change.path, change.kind, change.additions) for change in work.changes] == [("a", "created", 1)]
     assert work.titles == ((0, "Fix it"),)
@@ -133,7 +129,7 @@ def test_what_aider_shows_as_examples_is_not_what_the_session_did() -> None:
         _say(block.format(path="wrong.py")),
         _ask("# 1 SEARCH/REPLACE block failed to match!"),
     ]
-    changes = _read(steps).session().changes
+    changes = _read(steps).work().changes
     assert [(change.path, change.additions, change.deletions) for change in changes] == [("real.py", 2, 1)]
 
 
@@ -142,7 +138,7 @@ _EXPECTED = json.loads(Path(__file__).with_name("recorded_sessions.json").read_t
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
 
 
-def _read_of_recorded_sessions(path: Path) -> Session:
+def _read_of_recorded_sessions(path: Path) -> SessionWork:
     reader = SessionReader()
     for position, raw in enumerate(json.loads(path.read_text("utf-8"))["messages"]):
         calls = tuple(Call(call["id"], call["function"]["name"]) for call in raw.get("tool_calls") or ())
@@ -151,7 +147,7 @@ def _read_of_recorded_sessions(path: Path) -> Session:
             role=_ROLES[raw["role"]], key=b"", fingerprint=b"", size_bytes=0, calls=calls, results=results
         )
         reader.feed(position, message, CHAT.parse_entry(json.dumps(raw).encode()))
-    return reader.session()
+    return reader.work()
 
 
 @requires_shared

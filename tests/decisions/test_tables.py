@@ -35,7 +35,7 @@ from gateway.core.session.outcomes import find_exit_code, is_done
 from gateway.core.session.reader import SessionReader
 from gateway.core.session.titles import make_title, parse_title_reply
 from gateway.core.session.tool_arguments import find_paths
-from gateway.core.session.work import FileChange, Session, list_touched_files
+from gateway.core.session.work import FileChange, SessionWork, list_touched_files
 from gateway.core.session.written_calls import find_written_calls
 from gateway.core.sizing.usage import Usage
 from gateway.settings import load_settings
@@ -138,7 +138,7 @@ def test_a_request_has_these_thresholds(row: Row, tmp_path: Path) -> None:
 # tools.yaml
 
 
-def read_call(row: Row, result: str = "ok") -> Session:
+def read_call(row: Row, result: str = "ok") -> SessionWork:
     """One call and its result."""
     given = row["arguments"]
     arguments = given if isinstance(given, str) else json.dumps(given)
@@ -148,10 +148,10 @@ def read_call(row: Row, result: str = "ok") -> Session:
     reader = SessionReader()
     reader.feed(0, Message("assistant", b"", b"", 0, calls=(Call("1", row["tool"]),)), called)
     reader.feed(1, Message("tool", b"", b"", 0, results=("1",)), said)
-    return reader.session()
+    return reader.work()
 
 
-def list_changes(work: Session) -> list[list[Any]]:
+def list_changes(work: SessionWork) -> list[list[Any]]:
     changes = [
         (each.path, each.kind, each.additions, each.deletions, each.moved_from) for each in work.changes
     ]

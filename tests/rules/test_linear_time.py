@@ -90,7 +90,7 @@ def test_patterns_are_found_in_variables_tables_and_calls_as_they_are_used() -> 
     assert {
         ("wire.body._KEY", "match"),
         ("wire.body._SURROGATES", "finditer"),
-        ("originals.index_files._NAME", "fullmatch"),
+        ("originals.search._ID", "fullmatch"),
         ("core.refusal.TOKEN_FORMS", "search"),
         ("core.refusal.VETO", "search"),
         ("core.search.cutting._ENDS", "finditer"),

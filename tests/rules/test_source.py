@@ -12,8 +12,8 @@ import pytest
 _PACKAGE = Path(__file__).resolve().parents[2] / "gateway"
 
 _CORE = """
-    __future__ abc base64 bisect collections contextlib dataclasses enum fnmatch functools hashlib itertools
-    json math operator re string textwrap types typing unicodedata gateway.core
+    __future__ abc base64 bisect collections contextlib dataclasses difflib enum fnmatch functools hashlib
+    itertools json math operator re string textwrap types typing unicodedata gateway.core
 """
 # The policy is declared once, for decisions and for settings files.
 _DECLARES = "core/policy.py: pydantic"

@@ -14,11 +14,11 @@ from gateway.state import State
 from gateway.state.kinds import Marker
 from gateway.store.interface import Key
 from gateway.store.keys import make_tag
-from tests.builders.state import load_head, look_for_marker, make_state, make_store
+from tests.builders.state import connect, load_head, look_for_marker, make_state, make_store
 from tests.builders.trimmed import say
 from tests.decisions.builders import converse, make_head, make_recall
 from tests.store.talk import talk
-from tests.toy.shared_store import SharedStore, ToyServer
+from tests.toy.shared_store import ToyServer
 
 
 async def test_the_nearest_head_is_found_by_walking_back_from_the_end() -> None:
@@ -60,29 +60,25 @@ async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_ca
     assert after.heads.is_durable("c", "aa", ("bb",))
 
 
-async def open_shared(server: ToyServer) -> SharedStore:
-    store = server.connect()
-    await store.open()
-    return store
-
-
 async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
     now = [0.0]
     server = ToyServer(lambda: now[0])
-    heads = make_state(await open_shared(server), keep_seconds=86_400.0).heads
+    store = server.connect()
+    await store.open()
+    heads = make_state(store, keep_seconds=86_400.0).heads
     lasting = make_head(talk(2), pivot="aa")
     await heads.save_durably(lasting)
     heads.hold_step(lasting)
     heads.hold_step(make_head(talk(3), pivot="aa"))
     await asyncio.sleep(0.001)
     now[0] = 4_000.0
-    later = make_state(await open_shared(server))
+    _, later = await connect(server)
     assert await load_head(later, talk(5)) == lasting
 
 
 async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_to_be_looked_at() -> None:
-    store = await open_shared(ToyServer())
-    heads, head = make_state(store).heads, make_head(talk(3), pivot="aa")
+    store, state = await connect(ToyServer())
+    heads, head = state.heads, make_head(talk(3), pivot="aa")
     heads.save(head)
     await heads.save_durably(head)
     assert heads.is_current(head) and heads.is_durable("c", "aa", ())
@@ -235,18 +231,8 @@ async def test_what_refusals_taught_survives_a_restart_and_belongs_to_its_tenant
         assert await after.load_learned(owner, upstream, model) == Learned(owner=owner)
 
 
-async def open_states(count: int) -> list[State]:
-    """Of several processes."""
-    server, states = ToyServer(), []
-    for _ in range(count):
-        store = server.connect()
-        await store.open()
-        states.append(make_state(store))
-    return states
-
-
 async def test_what_is_learned_here_while_the_store_is_asked_is_not_overwritten() -> None:
-    (state,) = await open_states(1)
+    _, state = await connect(ToyServer())
     loading = asyncio.create_task(state.calibrations.load_learned("t", "up", "m"))
     await asyncio.sleep(0)
     known = Learned(owner="t").with_proof(Limits(context=9_000), 5.0)

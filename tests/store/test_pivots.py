@@ -21,6 +21,7 @@ from gateway.state.summary_edits import SummaryEdits
 from gateway.store.interface import Key, Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
 from gateway.store.sqlite import SqliteStore
+from tests.builders import state as builders
 from tests.builders.chat import read
 from tests.builders.state import load_head, make_state, make_store, save_pivot
 from tests.decisions.builders import JSON, conversations, make_batch, make_head, make_pivot, render
@@ -31,9 +32,7 @@ from tests.toy.shared_store import ToyServer
 
 async def connect(server: ToyServer) -> State:
     """The state of one process."""
-    store = server.connect()
-    await store.open()
-    return make_state(store)
+    return (await builders.connect(server))[1]
 
 
 @given(conversations(min_turns=2), st.data())

@@ -64,10 +64,10 @@ async def test_a_record_is_loaded_as_it_was_stored_by_its_owner(number: int, dat
     kind = kinds[number]
     record = data.draw(build(kind.kind.type))
     kind.put("t", NAME, record, group="c")
-    assert await kind.get("t", ["00", NAME]) == (NAME, record)
-    assert await kind.get("u", [NAME]) is None
+    assert await kind.get("t", NAME) == record
+    assert await kind.get("u", NAME) is None
     assert [each.record for each in await kind.list(make_tag("t"), "c")] == [record]
-    assert await kind.take("t", NAME) == record and await kind.get("t", [NAME]) is None
+    assert await kind.take("t", NAME) == record and await kind.get("t", NAME) is None
 
 
 @given(NUMBERS, st.data())
@@ -78,7 +78,7 @@ async def test_a_record_with_a_field_that_does_not_fit_is_none(number: int, data
     if isinstance(written, dict):
         written[data.draw(st.sampled_from(sorted(written)))] = msgspec.msgpack.Ext(1, b"")
     put_raw(store, kind, msgspec.msgpack.encode(written if isinstance(written, dict) else 7))
-    assert await kind.get("t", [NAME]) is None
+    assert await kind.get("t", NAME) is None
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ async def test_garbage_is_none(data: bytes) -> None:
     store, kinds = await open_kinds()
     for kind in kinds:
         put_raw(store, kind, data)
-        assert await kind.get("t", [NAME]) is None, kind.kind.name
+        assert await kind.get("t", NAME) is None, kind.kind.name

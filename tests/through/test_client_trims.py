@@ -404,3 +404,10 @@ async def test_another_tenants_cleared_history_never_gets_the_summary(house: Hou
     own = await play_on(house, session, turn, turn + 1)
     assert read_summary(before) not in next(list_messages(other))
     assert read_summary(before) in next(list_messages(own))
+
+
+async def test_what_a_client_has_dropped_stays_in_what_its_session_worked_on(house: House) -> None:
+    run = await play(house, CASES[0], SHAPE)
+    await house.at_rest()
+    _, page = await house.admin(f"/conversations/{run.conversation}/summary")
+    assert [each["message"] for each in page["messages"]] == list(range(0, 2 * TURNS, 2))

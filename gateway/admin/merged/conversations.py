@@ -5,7 +5,7 @@ turn knows most. What lies in the store (the log and the originals) any worker c
 conversation that it never saw. A worker that does not answer within a second is left out.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from gateway.activity.rows import Row
 from gateway.admin.answers import ConversationList, TotalsPage
 from gateway.admin.conversation_list import find_place, make_cursor, make_totals
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.admin.merged.worker_client import Silent, WorkerAnswer, WorkerPage, ask, ask_all
+from gateway.admin.merged.worker_client import WorkerAnswer, WorkerPage, ask, ask_all
 from gateway.admin.operations import (
     MOST_ROWS,
     OPERATIONS,
@@ -68,7 +68,7 @@ def _rank(sockets: Sequence[Path], answers: Sequence[WorkerAnswer]) -> _Ranking:
     return _Ranking(
         knowing=sorted(knowing, key=lambda each: _read_time(each[1].parse()), reverse=True),
         others=[socket for socket, page in pages if page.status != 200],
-        has_silent=any(isinstance(answer, Silent) for answer in answers),
+        has_silent="silent" in answers,
     )
 
 
@@ -116,9 +116,9 @@ class MergedConversations:
         self._forwards: dict[Reach, _Forward] = {
             "list": self._list,
             "totals": self._sum,
-            "newest": self._ask_newest,
+            "newest": self._ask_knowing,
             "stored": self._ask_until_found,
-            "body": self._ask_for_body,
+            "body": self._ask_knowing,
             "any": self._ask_any,
         }
 
@@ -147,48 +147,42 @@ class MergedConversations:
         rows = [row for socket in self._workers.sockets for row in await _read_all(socket)]
         return make_totals(merge_rows(rows))
 
-    async def _ask_newest(self, operation: Operation, request: web.Request) -> Answer:
+    async def _ask_knowing(self, operation: Operation, request: web.Request) -> Answer:
+        """The worker that saw the newest request, or that has the newest body. If it ends at that moment, the
+        next one has the next newest.
+        """
         ranking = await self._rank(request)
         if not ranking.knowing:
             raise _unknown(ranking)
         if operation.name == _SHOW:
             return _respond(ranking.knowing[0][1])
-        return await _ask_each([socket for socket, _ in ranking.knowing], request)
+        sockets = [socket for socket, _ in ranking.knowing]
+        if operation.reach == "body":
+            sockets = _put_bodies_first(ranking)
+        # It may still do what it was asked for; another one must not do it, too.
+        stops = request.method != "GET"
+        answer = await _ask_in_turn(sockets, request, passes=(404,), stops=stops)
+        if answer is None or answer.status == 404:
+            raise _busy()
+        return _respond(answer)
 
     async def _ask_until_found(self, operation: Operation, request: web.Request) -> Answer:
         """What the best of them says, if no worker finds it. One that does not know the conversation does not
         know its policy, either.
         """
         ranking = await self._rank(request)
-        body = await _read_body(request)
-        missing: WorkerPage | None = None
         seconds = _LONGEST_SECONDS if operation.method == "DELETE" else _LONG_SECONDS
-        for socket in ranking.sockets:
-            answer = await _pass_on(socket, request, body, seconds)
-            if not isinstance(answer, WorkerPage):
-                continue
-            if answer.status not in (403, 404):
-                return _respond(answer)
-            missing = missing or answer
-        if missing is None or ranking.has_silent:
+        answer = await _ask_in_turn(ranking.sockets, request, passes=(403, 404), seconds=seconds)
+        if answer is None or (answer.status in (403, 404) and ranking.has_silent):
             raise _busy()
-        return _respond(missing)
-
-    async def _ask_for_body(self, _: Operation, request: web.Request) -> Answer:
-        """The worker with the newest body. If it ends at that moment, the next one has the next newest."""
-        ranking = await self._rank(request)
-        if not ranking.knowing:
-            raise _unknown(ranking)
-        return await _ask_each(_put_bodies_first(ranking), request)
+        return _respond(answer)
 
     async def _ask_any(self, _: Operation, request: web.Request) -> Answer:
         """One worker, which tells the others by the store."""
-        body = await _read_body(request)
-        for socket in self._workers.sockets:
-            answer = await _pass_on(socket, request, body, _LONGEST_SECONDS)
-            if isinstance(answer, WorkerPage):
-                return _respond(answer)
-        raise _busy()
+        answer = await _ask_in_turn(self._workers.sockets, request, seconds=_LONGEST_SECONDS)
+        if answer is None:
+            raise _busy()
+        return _respond(answer)
 
     async def _rank(self, request: web.Request) -> _Ranking:
         sockets = self._workers.sockets
@@ -196,22 +190,31 @@ class MergedConversations:
         return _rank(sockets, await ask_all(sockets, path))
 
 
-async def _ask_each(sockets: Iterable[Path], request: web.Request) -> Answer:
-    """The answer of the first that has one."""
+async def _ask_in_turn(
+    sockets: Iterable[Path],
+    request: web.Request,
+    *,
+    passes: Collection[int] = (),
+    seconds: float = _LONG_SECONDS,
+    stops: bool = False,
+) -> WorkerPage | None:
+    """The first answer that has none of the statuses `passes`, or else the first one with such a status; None
+    without any. stops: whether no other one is asked after a worker that is silent.
+    """
     body = await _read_body(request)
+    passed: WorkerPage | None = None
     for socket in sockets:
-        answer = await _pass_on(socket, request, body)
-        if isinstance(answer, WorkerPage) and answer.status != 404:
-            return _respond(answer)
-        if isinstance(answer, Silent) and request.method != "GET":
-            # It may still do what it was asked for; another one must not do it, too.
+        answer = await _pass_on(socket, request, body, seconds)
+        if isinstance(answer, WorkerPage):
+            if answer.status not in passes:
+                return answer
+            passed = passed or answer
+        elif answer == "silent" and stops:
             break
-    raise _busy()
+    return passed
 
 
-async def _pass_on(
-    socket: Path, request: web.Request, body: bytes, seconds: float = _LONG_SECONDS
-) -> WorkerAnswer:
+async def _pass_on(socket: Path, request: web.Request, body: bytes, seconds: float) -> WorkerAnswer:
     return await ask(
         socket,
         request.path_qs,

@@ -4,95 +4,82 @@ The same port, checks and pages as with one process; what they show is merged.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-import aiohttp
 import msgspec
 from aiohttp import web
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from gateway.activity.rows import ActivityEvent, Row
 from gateway.admin.answers import GatewayPage
 from gateway.admin.event_stream import EventStream
-from gateway.admin.gateway_page import GatewayFacts
-from gateway.admin.merged.collector import MetricsCollector
+from gateway.admin.gateway_page import show_gateway
 from gateway.admin.merged.conversations import MergedConversations, merge_rows
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.admin.merged.worker_client import CHANGED_PATH, FAREWELL, WorkerPage, ask_all, open_session
+from gateway.admin.merged.worker_client import CHANGED_PATH, WorkerPage, ask_all
 from gateway.admin.openapi import show_document
 from gateway.admin.routing import Handlers, make_routes
 from gateway.admin.server import AdminServer
 from gateway.reporting.activity_feed import ActivityFeed
-from gateway.reporting.events import Bus, Relayed
 from gateway.reporting.metrics import CONTENT_TYPE
+from gateway.reporting.metrics.definitions import RELOADS
 from gateway.settings import Admin, Settings
 
-# A worker has just been started, or its process has ended and is still in the list.
-_RETRY_SECONDS: Final = 0.05
-_NAME: Final = b"event: "
-_DATA: Final = b"\ndata: "
-_END: Final = b"\n\n"
+_PERIOD_SECONDS: Final = 1.0
 
 
-class EventRelay:
-    """Publishes the events of all workers on one bus, and hands the last metrics of each to the collector.
+class MetricsCollector(Collector):
+    """Of all workers. They are asked each second, and when somebody looks."""
 
-    Each worker has one listener here, for as long as its process runs.
-    """
-
-    def __init__(self, workers: LiveWorkers, bus: Bus, collector: MetricsCollector) -> None:
-        self._workers = workers
-        self._bus = bus
-        self._collector = collector
+    def __init__(self, workers: LiveWorkers) -> None:
+        self._live = workers
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     async def run(self) -> None:
         """Never returns."""
-        async with asyncio.TaskGroup() as listeners:
-            known: tuple[Path, ...] = ()
-            async for sockets in self._workers.follow():
-                for socket in [each for each in sockets if each not in known]:
-                    listeners.create_task(self._follow(socket), name=f"events of {socket.name}")
-                known = sockets
+        while True:
+            await self._live.refresh()
+            await asyncio.sleep(_PERIOD_SECONDS)
 
-    async def _follow(self, socket: Path) -> None:
-        """Until the process has ended. Events that it had sent before are read to the last one."""
-        while socket in self._workers.sockets:
-            await self._listen(socket)
-            await asyncio.sleep(_RETRY_SECONDS)
-        self._collector.forget(socket)
+    async def render(self) -> bytes:
+        """All metrics as they are now, in Prometheus' text format."""
+        await self._live.refresh()
+        return generate_latest(self._registry)
 
-    async def _listen(self, socket: Path) -> None:
-        """Until the stream ends, or at once if nothing listens at the socket."""
-        try:
-            async with open_session(socket) as session, session.get("http://worker/api/events") as stream:
-                while block := await stream.content.readuntil(_END):
-                    self._take(socket, block)
-        except (aiohttp.ClientError, msgspec.MsgspecError, OSError, ValueError):
-            return
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        sums = self._live.sum_metrics()
+        sums.add_metric(self._describe_reloads())
+        yield from sums.list()
+        yield GaugeMetricFamily("gateway_workers", "Workers that run.", len(self._live.sockets))
+        yield CounterMetricFamily(
+            "gateway_workers_replaced", "Workers that were started for others that died.", self._live.replaced
+        )
 
-    def _take(self, socket: Path, block: bytes) -> None:
-        """Incomplete at the end of a stream that broke; then it is left out."""
-        head, found, data = block.removesuffix(_END).partition(_DATA)
-        if not (found and block.endswith(_END) and head.startswith(_NAME)):
-            return
-        name = head.removeprefix(_NAME).decode()
-        if name == FAREWELL:
-            self._collector.take_farewell(socket, msgspec.json.decode(data, type=str))
-        else:
-            self._bus.publish(Relayed(name=name, data=data))
+    def _describe_reloads(self) -> Metric:
+        """The supervisor loads the settings for all workers, so only it knows of failures."""
+        family = CounterMetricFamily(RELOADS.name, RELOADS.text, labels=RELOADS.labels)
+        for result, count in self._live.reloads.items():
+            family.add_metric((result,), count)
+        return family
 
 
 class AdminFront:
     def __init__(self, find_settings: Callable[[], Settings], workers: LiveWorkers) -> None:
-        bus = Bus()
-        self.facts = GatewayFacts(find_settings)
+        # Of the data port, once it listens.
+        self.data_port = 0
+        self._find_settings = find_settings
+        self._workers = workers
         self._collector = MetricsCollector(workers)
-        self._relay = EventRelay(workers, bus, self._collector)
-        self._feed = ActivityFeed(bus, partial(take_all_rows, workers))
-        self._events = EventStream(bus)
+        self._feed = ActivityFeed(workers.bus, partial(take_all_rows, workers))
+        self._events = EventStream(workers.bus)
         self._conversations = MergedConversations(workers)
         self._server = AdminServer(find_settings().admin, self)
         self._tasks: list[asyncio.Task[None]] = []
@@ -118,7 +105,7 @@ class AdminFront:
     async def open(self) -> None:
         """Logs a port that is taken and goes on without one, as a gateway of one process does."""
         loop = asyncio.get_running_loop()
-        running = (self._collector.run(), self._relay.run(), self._feed.run())
+        running = (self._collector.run(), self._feed.run())
         self._tasks = [loop.create_task(each) for each in running]
         await self._server.open()
 
@@ -129,9 +116,10 @@ class AdminFront:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        await self._workers.close()
 
     async def _show_gateway(self, request: web.Request) -> GatewayPage:
-        return self.facts.show(request)
+        return show_gateway(self._find_settings(), self.data_port, request)
 
     async def _show_metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=await self._collector.render(), headers={"Content-Type": CONTENT_TYPE})

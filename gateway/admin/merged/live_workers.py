@@ -1,33 +1,84 @@
-"""The workers that run now. The supervisor changes this list, and the admin port follows it."""
+"""The workers that run now, their events, and what they and those that have ended have counted.
+
+The supervisor changes the list, and the admin port shows what it says. The last values of a worker are kept,
+also when it is dead, so no counter goes backwards. A worker that ends in order sends its last values itself;
+one that is killed loses what it counted in its last second.
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from gateway.admin.merged.metric_sums import MetricSums
+from gateway.admin.merged.worker_client import FAREWELL, PATIENCE_SECONDS, WorkerPage, ask, open_session
+from gateway.reporting.events import Bus, Relayed
+
+# A worker has just been started, or its process has ended and is still in the list.
+_RETRY_SECONDS: Final = 0.05
+_NAME: Final = b"event: "
+_DATA: Final = b"\ndata: "
+_END: Final = b"\n\n"
+
+
+class _WorkerMetrics:
+    """text: the newest ones. It is parsed when metrics are asked for, or the worker ends."""
+
+    def __init__(self, socket: Path) -> None:
+        self.text = ""
+        self._socket = socket
+        self._has_farewell = False
+        # One question at a time, so that an older answer never replaces a newer one.
+        self._lock = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._lock:
+                answer = await ask(self._socket, "/metrics")
+        except TimeoutError:
+            return
+        if isinstance(answer, WorkerPage) and answer.status == 200 and not self._has_farewell:
+            self.text = answer.body.decode()
+
+    def end(self, text: str) -> None:
+        self.text, self._has_farewell = text, True
 
 
 class LiveWorkers:
     """Each worker stands for one process, named by the path of its admin socket. A path is never used again.
 
     sockets: in the order of their start. replaced: how many workers were started for others that had died.
-    reloads: of the settings, by their result.
+    reloads: of the settings, by their result. bus: of the events of all of them.
     """
 
     def __init__(self) -> None:
         self.sockets: tuple[Path, ...] = ()
         self.replaced = 0
         self.reloads: Counter[str] = Counter()
-        self._has_changed = asyncio.Event()
+        self.bus = Bus()
+        # Also of those that have ended, and whose last events are read.
+        self._metrics: dict[Path, _WorkerMetrics] = {}
+        # Counted by workers that have ended.
+        self._kept = MetricSums()
+        # Each worker has one listener here, for as long as its process runs.
+        self._listeners: set[asyncio.Task[None]] = set()
 
     def add(self, socket: Path) -> None:
         """The process was started. Its socket may not be there yet."""
         self.sockets = (*self.sockets, socket)
-        self._announce()
+        self._metrics[socket] = _WorkerMetrics(socket)
+        listener = asyncio.get_running_loop().create_task(
+            self._follow(socket), name=f"events of {socket.name}"
+        )
+        self._listeners.add(listener)
+        listener.add_done_callback(self._listeners.discard)
 
     def remove(self, socket: Path) -> None:
         """The process has ended."""
         self.sockets = tuple(other for other in self.sockets if other != socket)
-        self._announce()
 
     def count_replaced(self) -> None:
         self.replaced += 1
@@ -35,13 +86,46 @@ class LiveWorkers:
     def count_reload(self, has_failed: bool, /) -> None:
         self.reloads["failed" if has_failed else "done"] += 1
 
-    async def follow(self) -> AsyncIterator[tuple[Path, ...]]:
-        """The list as it is, and again after each change."""
-        while True:
-            has_changed = self._has_changed
-            yield self.sockets
-            await has_changed.wait()
+    async def refresh(self) -> None:
+        """Asks all workers for their metrics."""
+        await asyncio.gather(*(metrics.refresh() for metrics in self._metrics.values()))
 
-    def _announce(self) -> None:
-        self._has_changed.set()
-        self._has_changed = asyncio.Event()
+    def sum_metrics(self) -> MetricSums:
+        """As they were when they were asked last."""
+        sums = self._kept.copy()
+        for metrics in self._metrics.values():
+            sums.add(metrics.text)
+        return sums
+
+    async def close(self) -> None:
+        listeners = [*self._listeners]
+        for listener in listeners:
+            listener.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+
+    async def _follow(self, socket: Path) -> None:
+        """Until the process has ended. Events that it had sent before are read to the last one."""
+        while socket in self.sockets:
+            await self._listen(socket)
+            await asyncio.sleep(_RETRY_SECONDS)
+        self._kept.add(self._metrics.pop(socket).text, has_ended=True)
+
+    async def _listen(self, socket: Path) -> None:
+        """Until the stream ends, or at once if nothing listens at the socket."""
+        try:
+            async with open_session(socket) as session, session.get("http://worker/api/events") as stream:
+                while block := await stream.content.readuntil(_END):
+                    self._take(socket, block)
+        except (aiohttp.ClientError, msgspec.MsgspecError, OSError, ValueError):
+            return
+
+    def _take(self, socket: Path, block: bytes) -> None:
+        """Incomplete at the end of a stream that broke; then it is left out."""
+        head, found, data = block.removesuffix(_END).partition(_DATA)
+        if not (found and block.endswith(_END) and head.startswith(_NAME)):
+            return
+        name = head.removeprefix(_NAME).decode()
+        if name == FAREWELL:
+            self._metrics[socket].end(msgspec.json.decode(data, type=str))
+        else:
+            self.bus.publish(Relayed(name=name, data=data))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import aiohttp
 import msgspec
@@ -44,17 +44,9 @@ class WorkerPage:
             return None
 
 
-@dataclass(frozen=True)
-class Silent:
-    """No response came in time. What the worker knows is unknown."""
-
-
-@dataclass(frozen=True)
-class Gone:
-    """Nothing listens at the socket: the process has ended, or has not come so far that it knows anything."""
-
-
-WorkerAnswer = WorkerPage | Silent | Gone
+# silent: no response came in time, so what the worker knows is unknown. gone: nothing listens at the socket;
+# the process has ended, or has not come so far that it knows anything.
+WorkerAnswer = WorkerPage | Literal["silent", "gone"]
 
 
 async def ask(
@@ -77,11 +69,11 @@ async def ask(
             kept = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
             return WorkerPage(response.status, await response.read(), kept)
     except TimeoutError:
-        return Silent()
+        return "silent"
     except OSError as error:
-        return Silent() if error.errno in _CROWDED else Gone()
+        return "silent" if error.errno in _CROWDED else "gone"
     except aiohttp.ClientError:
-        return Gone()
+        return "gone"
 
 
 async def ask_all(sockets: tuple[Path, ...], path: str) -> list[WorkerAnswer]:

@@ -15,10 +15,9 @@ from gateway.core.compaction.prune import (
     count_allowed,
     with_marks,
 )
-from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.situation import Situation, lazy
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.lazy import lazy
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Estimate
 

@@ -193,6 +193,8 @@ def choose_results(
     tokens = _measure_messages(calibrated, pruning)
     names = find_tool_names(conversation)
     candidates = _find_candidates(conversation, view, pruning)
+    # If there is no limit, a picture without text is cleared, too.
+    least_chars = max(pruning.over_chars, pruning.keep_chars or 0)
     chosen: list[int] = []
     seen = 0.0
     for position in range(len(tokens) - 1, view.start - 1, -1):
@@ -205,7 +207,7 @@ def choose_results(
         is_old = before >= thresholds.protect if pruning.overshoot else seen > thresholds.protect
         size = calibrated.sizes.messages[position]
         is_large = tokens[position] * _removable_share(size) > CLEARED_TOKENS
-        if is_prunable and is_old and is_large and _is_long(size, pruning):
+        if is_prunable and is_old and is_large and (not least_chars or size.chars > least_chars):
             chosen.append(position)
     worth = sum(tokens[at] * _saved_share(calibrated.sizes.messages[at], pruning) for at in chosen)
     return tuple(reversed(chosen)) if worth > thresholds.minimum else ()
@@ -225,12 +227,6 @@ def _is_protected(tools: Sequence[str], pruning: Pruning) -> bool:
     return any(
         tool in pruning.protected_tools or tool.startswith(pruning.protected_prefixes) for tool in tools
     )
-
-
-def _is_long(size: Size, pruning: Pruning) -> bool:
-    """Whether the texts are long enough; if there is no limit, a picture without text is cleared, too."""
-    least = max(pruning.over_chars, pruning.keep_chars or 0)
-    return not least or size.chars > least
 
 
 def _saved_share(size: Size, pruning: Pruning) -> float:

@@ -1,20 +1,42 @@
 """Everything that the decisions about one request look at."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from gateway.core.economy import UNCACHED, Rates
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import BranchLedger
 from gateway.core.history.pivot import Batch, Pivot, Recall
 from gateway.core.history.view import View, make_view
-from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.core.refusal import Overflow
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, MeasuredRequest, Sizes, average_turn
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):
+    """A value that is computed when it is first asked for, and then kept in its object. That needs a
+    `__dict__`, and may be frozen.
+
+    Like `functools.cached_property`, which in Python 3.11 has one lock for all objects: while a thread
+    computes a value of one request, the event loop would wait for the value of another. Two threads that ask
+    the same object at once may compute it twice.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: object, owner: type) -> T:
+        # From the second time on, Python finds the value in the object, and does not come here.
+        value = self._compute(instance)
+        instance.__dict__[self._compute.__name__] = value
+        return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ holds.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
@@ -39,7 +39,7 @@ from gateway.core.history.transcript import (
 from gateway.core.session.commands import may_change_files
 from gateway.core.session.file_changes import WrittenFiles
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.work import OpenTodo, Session
+from gateway.core.session.work import OpenTodo, SessionWork
 
 # Of the room for all lists; what they leave is for names.
 _FILES_SHARE: Final = 0.15
@@ -68,7 +68,8 @@ class FoldedHistory:
 def make_lists(summary: str, folded: FoldedHistory, cap_chars: int) -> Lists:
     """What is listed below this summary, in at most `cap_chars` more. Never raises."""
     work, before = _read_work(folded), folded.before.lists
-    shown = "\n".join(text for entry in folded.shown for text in _list_shown(entry))
+    entries = list_entries(folded.shown)
+    shown = "\n".join(text for each in entries for text in (each.text, *(said for _, said in each.calls)))
     newest = reversed(_merge_files(before.files, work))
     files = _take(newest, int(_FILES_SHARE * cap_chars), FILES_HEADING)[::-1]
     run = _merge_commands(before.commands, work)[: -_MOST_COMMANDS - 1 : -1]
@@ -88,18 +89,18 @@ def _measure(lists: Lists) -> int:
     return len(f"\n\n{rendered}") if rendered else 0
 
 
-def _read_work(folded: FoldedHistory) -> Session:
-    before = Session(todos=tuple(OpenTodo(text=text) for text in folded.before.lists.todos))
+def _read_work(folded: FoldedHistory) -> SessionWork:
+    before = SessionWork(todos=tuple(OpenTodo(text=text) for text in folded.before.lists.todos))
     reader = SessionReader(before, WrittenFiles(left_steps=0))
     for position, (message, entry) in enumerate(zip(folded.messages, folded.entries, strict=True)):
         if entry is not UNKNOWN_ENTRY:
             reader.feed(position, message, entry)
-    work = reader.session()
+    work = reader.work()
     # What is done with a task is told by its id, which no list keeps.
     return replace(work, todos=tuple(todo for todo in work.todos if not todo.task))
 
 
-def _merge_files(before: Iterable[ListedFile], work: Session) -> list[ListedFile]:
+def _merge_files(before: Iterable[ListedFile], work: SessionWork) -> list[ListedFile]:
     """Each once, at its last change. A file that is created and changed is a new one."""
     files = {file.path: file for file in before}
     for touched in work.files:
@@ -111,7 +112,7 @@ def _merge_files(before: Iterable[ListedFile], work: Session) -> list[ListedFile
     return list(files.values())
 
 
-def _merge_commands(before: Iterable[ListedCommand], work: Session) -> list[ListedCommand]:
+def _merge_commands(before: Iterable[ListedCommand], work: SessionWork) -> list[ListedCommand]:
     """Those that do more than read; each once, at its last run."""
     commands = {command.text: command for command in before}
     for run in work.commands:
@@ -134,18 +135,11 @@ def _take(listed: Iterable[T], room: int, heading: str) -> tuple[T, ...]:
     return tuple(taken)
 
 
-def _list_todos(work: Session) -> list[str]:
+def _list_todos(work: SessionWork) -> list[str]:
     """Open items that may be listed, each on one line."""
     longest = LONGEST_FACT_CHARS - len(TODO)
     lines = dict.fromkeys(neutralize(_render_line(todo.text, longest)) for todo in work.todos)
     return list(filter(_is_line, lines))
-
-
-def _list_shown(entry: TranscriptEntry) -> Iterator[str]:
-    for each in (entry, *entry.more):
-        yield each.text
-        for _, arguments in each.calls:
-            yield arguments
 
 
 def _render_line(text: str, longest: int) -> str:

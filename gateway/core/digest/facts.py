@@ -148,10 +148,6 @@ def _clean_quoted(found: str) -> str:
 def _is_random(word: str) -> bool:
     if not any(letter.isdigit() for letter in word) or not any(letter.isalpha() for letter in word):
         return False
-    kinds = [_kind(letter) for letter in word if letter.isalnum()]
+    kinds = [2 if letter.isdigit() else int(letter.isupper()) for letter in word if letter.isalnum()]
     changes = sum(before != after for before, after in pairwise(kinds))
     return len(kinds) >= 16 and changes >= _RANDOM_SHARE * (len(kinds) - 1)
-
-
-def _kind(letter: str) -> int:
-    return 2 if letter.isdigit() else int(letter.isupper())

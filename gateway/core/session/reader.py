@@ -18,7 +18,7 @@ from gateway.core.session.file_changes import FileCall, WrittenFiles, apply_acti
 from gateway.core.session.outcomes import find_exit_code, was_run
 from gateway.core.session.titles import find_asked, make_title, without_middle
 from gateway.core.session.todos import follow_todos
-from gateway.core.session.work import NOTHING_DONE, CommandRun, FileChange, OpenTodo, Session, extend
+from gateway.core.session.work import NOTHING_DONE, CommandRun, FileChange, OpenTodo, SessionWork, extend
 from gateway.core.session.written_calls import (
     WrittenCall,
     begins_anew,
@@ -53,7 +53,7 @@ class SessionReader:
     where no lines are to be compared, with no steps.
     """
 
-    before: Session = NOTHING_DONE
+    before: SessionWork = NOTHING_DONE
     files: WrittenFiles = field(default_factory=WrittenFiles)
     _todos: tuple[OpenTodo, ...] = field(init=False)
     _changes: list[FileChange] = field(default_factory=list)
@@ -68,7 +68,7 @@ class SessionReader:
     def __post_init__(self) -> None:
         self._todos = self.before.todos
 
-    def session(self) -> Session:
+    def work(self) -> SessionWork:
         """What was done until now."""
         return extend(self.before, self._changes, self._commands, self._todos, self._titles)
 
@@ -91,9 +91,9 @@ class SessionReader:
             if len(arguments) <= _LONGEST_ARGUMENTS_CHARS and len(self._open) < _MOST_OPEN_CALLS:
                 self._open[identity] = _WaitingCall(position, tool, arguments)
         if len(self._changes) + len(self._commands) + len(self._titles) > _MOST_NEW:
-            self._start_from(self.session())
+            self._start_from(self.work())
 
-    def _start_from(self, before: Session) -> None:
+    def _start_from(self, before: SessionWork) -> None:
         self.before, self._changes, self._commands, self._titles = before, [], [], []
 
     def _wait_for(self, position: int, written: Sequence[WrittenCall]) -> None:

@@ -80,7 +80,7 @@ class OpenTodo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class SessionWork:
     """In the order of the messages, the newest ones. Changes of calls whose result is an error are left out.
 
     left_files, left_commands: how many there were beside those that are listed. left_changes: positions of
@@ -99,16 +99,16 @@ class Session:
     titles: tuple[tuple[int, str], ...] = ()
 
 
-NOTHING_DONE: Final = Session()
+NOTHING_DONE: Final = SessionWork()
 
 
 def extend(
-    before: Session,
+    before: SessionWork,
     changes: Iterable[FileChange],
     commands: Iterable[CommandRun],
     todos: Sequence[OpenTodo],
     titles: Iterable[tuple[int, str]],
-) -> Session:
+) -> SessionWork:
     """The session with what later messages did. todos: those that are open now."""
     new = [replace(each, diff="") if len(each.diff) > _LONGEST_DIFF_CHARS else each for each in changes]
     touched = list_touched_files(new, before.files)
@@ -122,7 +122,7 @@ def extend(
     left = [*before.left_changes, *(each.position for each in all_changes[: len(all_changes) - len(kept)])]
     run = (*before.commands, *map(_shorten, commands))
     newest = _choose_newest(run, _MOST_COMMANDS, _COMMANDS_CHARS, lambda each: len(each.command))
-    return Session(
+    return SessionWork(
         files=files,
         left_files=before.left_files + len(touched) - len(files),
         changes=kept,

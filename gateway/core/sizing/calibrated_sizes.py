@@ -106,7 +106,12 @@ def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> C
     changed = conversation.find_changed()
     steps = find_steps(sizes, known.past, changed)
     first = find_first(sizes, known, changed)
-    informative = find_informative([first, *steps] if first else steps)
+    # The newest steps that are large enough to predict others.
+    informative = [
+        step
+        for step in ([first, *steps] if first else steps)
+        if step.raw.tokens >= _MIN_STEP_TOKENS and is_plausible_ratio(step.ratio)
+    ][-_MAX_STEPS:]
     ratio = choose_ratio(informative) if informative else _choose_whole_ratio(sizes, known, changed)
     tokens = [size.tokens * ratio for size in sizes.messages]
     if first is not None and _is_of_known_parts(first, ratio):
@@ -202,12 +207,6 @@ def _list_untold(first: Step | None, steps: Sequence[Step]) -> list[int]:
         return []
     told = {at for step in steps for at in range(step.positions.start, step.positions.stop)}
     return [at for at in range(first.positions.start, first.positions.stop) if at not in told]
-
-
-def find_informative(steps: Sequence[Step]) -> list[Step]:
-    """The newest steps that are large enough to predict others."""
-    large = [step for step in steps if step.raw.tokens >= _MIN_STEP_TOKENS and is_plausible_ratio(step.ratio)]
-    return large[-_MAX_STEPS:]
 
 
 def choose_ratio(informative: Sequence[Step]) -> float:
