@@ -97,6 +97,8 @@ class NamedTurns:
         self._blobs = blobs
         self._clock = clock
         self._queue = WorkQueue(self._write, _WAITING_BYTES)
+        # What is queued or being written, by the tag of its owner and its name: found meanwhile.
+        self._unwritten: dict[tuple[str, str], _NamedJob] = {}
         # When a turn was last queued, by its name in the store. Kept here, because a turn may leave memory
         # after each request.
         self._saved: Lru[str, _SavedAt] = memory.shelf(lambda saved: (saved.whose,), _SAVED_BYTES)
@@ -147,14 +149,22 @@ class NamedTurns:
 
     def _put(self, kind: _Kind, key: str, owner: str, conversation: str, value: bytes) -> bool:
         job = _NamedJob(owner, conversation, self._memory.purges, kind, key, value)
-        return self._queue.put(job, len(value))
+        if not self._queue.put(job, len(value)):
+            return False
+        self._unwritten[make_tag(owner), job.name] = job
+        return True
 
     async def _load(self, kind: _Kind, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
         """A request whose names cannot be asked for passes as it came, as one that names something else."""
-        tag, found = make_tag(owner), dict[str, bytes]()
-        keys = {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names}
+        tag, keys = (
+            make_tag(owner),
+            {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names},
+        )
+        jobs = {key: job for key in keys if (job := self._unwritten.get((tag, key))) is not None}
+        found = {key: job.value for key, job in jobs.items() if not self._is_deleted(job)}
+        asked = [key for key in keys if key not in jobs]
         with suppress(StoreError):
-            places = await self._places.get_each(owner, list(keys), wait=LATEST)
+            places = await self._places.get_each(owner, asked, wait=LATEST) if asked else {}
             for conversation in set(places.values()):
                 some = [key for key, place in places.items() if place == conversation]
                 found |= await self._blobs.get(tag, conversation, some)
@@ -173,6 +183,9 @@ class NamedTurns:
         except StoreError:
             # The store has logged it. It is in memory, and is written again when it is used.
             self._saved.pop(job.name)
+        finally:
+            if self._unwritten.get((tag, job.name)) is job:
+                del self._unwritten[tag, job.name]
 
     def _is_deleted(self, job: _NamedJob) -> bool:
         """Whether its conversation was, since it was queued."""
