@@ -75,7 +75,7 @@ class TurnRecorder:
         with suppress(StoreError):
             if head is not None and plan.new_batch is not None:
                 batch = replace(plan.new_batch, conversation=head.conversation)
-                await self._state.pivots.secure((batch,))
+                await self._state.pivots.save_batch_durably(batch)
             await self._state.pivots.secure(plan.parts)
             if head is not None and not self._is_deleted(turn, plan):
                 await self._state.heads.save_durably(head)

@@ -15,15 +15,26 @@ async def bind_port(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen at every address of the host. Raises OSError for a port that is taken."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    named = list(dict.fromkeys((entry[0], entry[4]) for entry in found))
+    # A name may have an address of a family that this machine does not have.
+    usable = [each for each in named if _has_family(each[0])] or named
     sockets: list[socket.socket] = []
     try:
-        for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
+        for family, address in usable:
             place = (address[0], sockets[0].getsockname()[1] if sockets and not port else address[1])
             sockets.append(socket.create_server(place, family=family, backlog=BACKLOG))
     except OSError:
         close_all(sockets)
         raise
     return sockets
+
+
+def _has_family(family: int) -> bool:
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+    except OSError as error:
+        return error.errno != errno.EAFNOSUPPORT
+    return True
 
 
 async def bind_slots(host: str, port: int, slots: int) -> list[list[socket.socket]]:

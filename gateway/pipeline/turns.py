@@ -162,7 +162,7 @@ class TurnBuilder:
             used = await self._responses.lanes.run(route.tenant.id, len(data), history.find_names, data)
             return history if used is not None and used.previous is not None else None
         limits = await self._load_limits(route, setting.served)
-        window = limits.context or limits.input
+        window = min(filter(None, (limits.context, limits.input)), default=0)
         # A small request may as well pass as it came if the store is away. A large one would need a new
         # summary, which takes longer, and costs money.
         is_large = window and len(data) > window * _LEAST_BYTES_PER_TOKEN
@@ -330,7 +330,10 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
         leading = body.field(body.envelope.system_slice) or (body.raw(0) if conversation.leading else b"")
     last = conversation.messages[-1:]
     newest = body.raw(-1) if last and last[0].role == "user" else b""
-    return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
+    if len(newest) > 2 * NEWEST_BYTES:
+        # A gateway in front of this one puts its question behind what the message says (`Format.ask`).
+        newest = newest[:NEWEST_BYTES] + newest[-NEWEST_BYTES:]
+    return find_purpose(leading[:LEADING_BYTES], newest, is_agent=is_agent)
 
 
 def _make_id(key: bytes, tools: bytes, session: str | None = None) -> str:

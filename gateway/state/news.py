@@ -7,7 +7,7 @@ process whose generation has grown looks again at everything that it goes on wit
 
 import re
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from gateway.core.history.conversation import Conversation
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
@@ -49,7 +49,6 @@ class ChainPlace(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    kind: PlaceKind
     whose: Whose
     link: bytes
     place: ChainPlace
@@ -59,26 +58,27 @@ class ChainPlaces:
     """Bounded: those that were added first are forgotten first."""
 
     def __init__(self, memory: Memory) -> None:
-        self._placed: Lru[tuple[PlaceKind, str, bytes], _Placed] = memory.shelf(
-            lambda placed: (placed.whose,), _MAX_BYTES
-        )
+        # Each kind by itself: what other processes tell pushes no command of a person out.
+        self._placed: dict[PlaceKind, Lru[tuple[str, bytes], _Placed]] = {
+            kind: memory.shelf(lambda placed: (placed.whose,), _MAX_BYTES) for kind in get_args(PlaceKind)
+        }
 
     def add(self, kind: PlaceKind, tag: str, place: ChainPlace) -> None:
         link, marker = bytes.fromhex(place.key), place.marker
         weight, whose = _WEIGHT_BYTES, Whose(tag)
         if marker is not None:
             weight, whose = weight + weigh_texts(marker.instructions), Whose(tag, marker.conversation)
-        self._placed.put((kind, tag, link), _Placed(kind, whose, link, place), weight)
+        self._placed[kind].put((tag, link), _Placed(whose, link, place), weight)
 
     def find(self, kind: PlaceKind, tag: str, conversation: Conversation) -> list[ChainPlace]:
         """Those on the chain of a conversation, in the order of the chain."""
-        chain, placed = conversation.chain, self._placed
+        chain, placed = conversation.chain, self._placed[kind]
         if not placed.size_bytes:
             return []
         if len(placed) > len(chain):
-            found = [each for link in chain if (each := placed.peek((kind, tag, link))) is not None]
+            found = [each for link in chain if (each := placed.peek((tag, link))) is not None]
         else:
-            found = [each for each in placed.values() if each.kind == kind and each.whose.tag == tag]
+            found = [each for each in placed.values() if each.whose.tag == tag]
         on_chain = [
             each.place
             for each in found
@@ -87,12 +87,12 @@ class ChainPlaces:
         return sorted(on_chain, key=lambda place: place.length)
 
     def drop(self, kind: PlaceKind, tag: str, key: str) -> None:
-        self._placed.pop((kind, tag, bytes.fromhex(key)))
+        self._placed[kind].pop((tag, bytes.fromhex(key)))
 
     def settle(self, kind: PlaceKind, tag: str, places: list[ChainPlace]) -> None:
         """Drops these, but none that was added again since they were found."""
         for place in places:
-            known = self._placed.peek((kind, tag, bytes.fromhex(place.key)))
+            known = self._placed[kind].peek((tag, bytes.fromhex(place.key)))
             if known is not None and known.place is place:
                 self.drop(kind, tag, place.key)
 

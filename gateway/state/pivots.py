@@ -236,6 +236,11 @@ class Pivots:
         """
         return await self._recalls.load(owner, keys)
 
+    async def save_batch_durably(self, batch: Batch) -> None:
+        """Also in the place of what an earlier try of the same request has stored. Raises StoreError."""
+        await self._batches.put_durable(batch.owner, batch.key, batch)
+        self._batches.hold_stored(batch.owner, batch.key, batch)
+
     def save_batch(self, batch: Batch) -> None:
         self._batches.save(batch.owner, batch.key, batch)
 
