@@ -150,7 +150,7 @@ class HistorySearch:
         state.calibrations.ask(trip, owner, subject.meter, subject.learned_name)
         state.heads.ask(trip, conversation, subject.scope)
         state.tasks.ask(trip, conversation, known.head)
-        state.pivots.ask_newest(trip, conversation)
+        state.pivots.ask_newest(trip, conversation, is_known=known.head is not None)
         state.pivots.ask_named(trip, owner, known.head)
         news = self._find_news(known.received)
         for place in news:

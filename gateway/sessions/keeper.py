@@ -219,6 +219,9 @@ class SessionKeeper:
 
     async def drop_titles(self, tag: str, conversation_id: str) -> None:
         """Those that clients gave a conversation that is about to be deleted: they are not kept with it."""
+        # Its record has the proofs, once it is read.
+        self._read_soon([conversation_id])
+        await self._queue.finish(_PATIENCE_SECONDS)
         for session in (await self._load_each(tag, [conversation_id])).values():
             for proof in session.proofs:
                 self._titles.drop(session.owner, proof)
@@ -277,7 +280,9 @@ class SessionKeeper:
         read = await self._lanes.run_steps(turn.owner, weight, _read_messages(turn, before, start))
         proofs = stored.proofs if stored is not None else ()
         if turn.purpose == "main" and not proofs:
-            proofs = list_proofs(turn.session, [find_first_asked(turn.received)])
+            # A long message is not read in the event loop.
+            first = await self._lanes.run(turn.owner, weight, find_first_asked, turn.received)
+            proofs = list_proofs(turn.session, [first])
         session = StoredSession(
             owner=turn.owner,
             id=turn.conversation_id,
@@ -290,8 +295,8 @@ class SessionKeeper:
             title_from=stored.title_from if stored is not None else None,
             work=read.work,
         )
-        first = read.work.titles[0][1] if read.work.titles else ""
-        return with_title(session, first, "message"), read.changes
+        title = read.work.titles[0][1] if read.work.titles else ""
+        return with_title(session, title, "message"), read.changes
 
     def _write(
         self, turn: Turn, session: StoredSession, stored: StoredSession | None, changes: bytes

@@ -78,15 +78,17 @@ class Cached(Generic[K]):
         weigh: Callable[[K], int] | None = None,
         is_better: Callable[[K, K], bool] | None = None,
         on_held: Callable[[K], None] | None = None,
+        on_lost: Callable[[K], None] | None = None,
     ) -> None:
         """weigh: bytes that a record takes in memory. is_better: whether the first record, from the store,
-        takes the place of the second one in memory. on_held: is told of records that come into memory.
+        takes the place of the second one in memory. on_held, on_lost: are told of records that come into
+        memory, and of those that have to make room.
         """
         self.records = records
         self._storage = storage
         self._weigh = weigh or _weigh_plain
         self._is_better = is_better or _is_never
-        self._on_held = on_held
+        self._on_held, self._on_lost = on_held, on_lost
         self._held: Lru[str, _Held[K]] = storage.memory.shelf(lambda held: (held.whose,), storage.max_bytes)
 
     def find(self, key: str) -> K | None:
@@ -227,7 +229,9 @@ class Cached(Generic[K]):
     def _hold(self, key: str, held: _Held[K]) -> None:
         if self._on_held is not None and held.record is not None:
             self._on_held(held.record)
-        self._held.put(key, held, self._weigh_held(held))
+        for gone in self._held.put(key, held, self._weigh_held(held)):
+            if self._on_lost is not None and gone.record is not None:
+                self._on_lost(gone.record)
 
     def _weigh_held(self, held: _Held[K]) -> int:
         return self._weigh(held.record) if held.record is not None else _ABSENT_WEIGHT_BYTES

@@ -14,8 +14,10 @@ from gateway.state.memory import Whose
 from gateway.state.trip import Trip
 from gateway.store.interface import LATEST, Unknown
 
-# Some fifty thousand messages, most of which are also kept with the bodies, and ten thousand keys.
-_MAX_BYTES: Final = 28 << 20
+# Some fifty thousand messages, most of which are also kept with the bodies.
+_NEWEST_BYTES: Final = 24 << 20
+# Some ten thousand keys.
+_ENDED_BYTES: Final = 4 << 20
 _END_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 200
 _REQUEST_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 400
 # The facts of a message, a place and a chain link.
@@ -30,8 +32,11 @@ class _Ended(NamedTuple):
     whose: Whose
     # Empty if there were several, which cannot be told apart.
     chain: bytes
-    # None if it has gone on since: another history must not be taken for it when it comes there later.
-    conversation: Conversation | None
+
+
+class _Newest(NamedTuple):
+    whose: Whose
+    conversation: Conversation
 
 
 class Histories:
@@ -39,22 +44,28 @@ class Histories:
         self._storage = storage
         self._heads = heads
         self._records = storage.records.histories
-        self._ended: Lru[str, _Ended] = storage.memory.shelf(lambda ended: (ended.whose,), _MAX_BYTES)
+        self._newest: Lru[str, _Newest] = storage.memory.shelf(lambda newest: (newest.whose,), _NEWEST_BYTES)
+        # Also of histories that went on, or had to make room: another one must not be taken for one of them
+        # when it comes there later.
+        self._ended: Lru[str, _Ended] = storage.memory.shelf(lambda ended: (ended.whose,), _ENDED_BYTES)
 
     def record(self, head: Head, key: str, conversation: Conversation) -> None:
         """In memory, in place of the branch's request before. head: of this one. key: see find_ends."""
         branch, seen = self._heads.find_branch(head), self._ended.peek(key)
-        before = self._ended.peek(branch.end_key) if branch.end_key != key else None
+        before = self._newest.peek(branch.end_key) if branch.end_key != key else None
         if before is not None and before.whose == branch.whose:
-            self._hold(branch.end_key, before._replace(conversation=None))
+            self._newest.pop(branch.end_key)
         branch.end_key = key
-        if seen is None or seen.chain == conversation.key:
-            self._hold(key, _Ended(branch.whose, conversation.key, conversation))
+        chain = conversation.key if seen is None or seen.chain == conversation.key else b""
+        self._ended.put(key, _Ended(branch.whose, chain), _END_WEIGHT_BYTES)
+        if chain:
+            self._newest.put(key, _Newest(branch.whose, conversation), _weigh(conversation))
             return
-        if seen.chain:
-            # After a restart it would look as if only one history had ended so.
-            self._records.drop(head.owner, key)
-        self._hold(key, _Ended(branch.whose, b"", None))
+        self._newest.pop(key)
+        if seen is not None and seen.chain:
+            # After a restart, or elsewhere, it would look as if only one history had ended so.
+            crowded = replace(make_history_end(head.owner, key, conversation, 1), is_crowded=True)
+            self._records.put(head.owner, key, crowded, group=head.conversation)
 
     def is_behind(self, head: Head) -> bool:
         """Whether the end of a branch in the store is old, or unknown."""
@@ -93,10 +104,8 @@ class Histories:
 
     def find(self, owner: str, key: str, most_links: int | None = None) -> HistoryEnd | None:
         """The one history that ends with this key, in memory alone. most_links: see make_history_end."""
-        ended = self._ended.get(key)
-        if ended is None or ended.conversation is None:
-            return None
-        return make_history_end(owner, key, ended.conversation, most_links)
+        newest = self._newest.get(key)
+        return make_history_end(owner, key, newest.conversation, most_links) if newest is not None else None
 
     def ask(self, trip: Trip, keys: Sequence[str], take: Callable[[HistoryEnd], object]) -> None:
         """For the first of these that the store has."""
@@ -106,11 +115,6 @@ class Histories:
         """Whether memory knows of another history that ended with the key of a stored one."""
         seen = self._ended.get(end.key)
         return seen is not None and _is_other(end, seen.chain.hex())
-
-    def _hold(self, key: str, ended: _Ended) -> None:
-        conversation = ended.conversation
-        weight = _END_WEIGHT_BYTES if conversation is None else _weigh(conversation)
-        self._ended.put(key, ended, weight)
 
 
 def _is_other(end: HistoryEnd, chain: str) -> bool:

@@ -7,7 +7,8 @@ bytes. So other processes are told of pivots only.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
@@ -18,6 +19,10 @@ from gateway.state.news import ChainPlace, StateNews
 from gateway.state.trip import Trip
 from gateway.store.interface import Lease, StoreError
 from gateway.store.keys import make_tag
+
+# Of a conversation that this process has seen before, so many of the newest links are asked for. It knows
+# what is older, or has been told.
+_NEWEST_LINKS: Final = 256
 
 SentPart = Pivot | Batch | Recall
 
@@ -33,6 +38,7 @@ class Pivots:
             weigh=_weigh_pivot,
             is_better=_is_summary_of,
             on_held=self._note_held,
+            on_lost=self._note_lost,
         )
         self._batches = Cached(storage, records.batches, weigh=_weigh_batch)
         self._recalls = Cached(storage, records.recalls, weigh=_weigh_recall)
@@ -164,12 +170,13 @@ class Pivots:
             return True
         return bool(head.recalls) and any(map(self._recalls.is_missing, head.recalls))
 
-    def ask_newest(self, trip: Trip, conversation: Conversation) -> None:
-        """For the newest pivot behind those in memory."""
+    def ask_newest(self, trip: Trip, conversation: Conversation, *, is_known: bool) -> None:
+        """For the newest pivot behind those in memory. is_known: this process has seen the history before."""
         known = self.list_on_chain(conversation)
         start = known[-1].covers + 1 if known else 1
         links = list_links(conversation, start, find_open_group(conversation))
-        trip.ask(self._pivots.records, (link.hex() for link in links), self._take)
+        some = islice(links, _NEWEST_LINKS) if is_known else links
+        trip.ask(self._pivots.records, (link.hex() for link in some), self._take)
 
     def ask_pivot(self, trip: Trip, owner: str, key: str) -> None:
         """For a pivot that something names, also if another process has changed it."""
@@ -202,6 +209,10 @@ class Pivots:
         """For the next request of its conversation, if that would not look for it."""
         if pivot.is_manual:
             self.activate(pivot)
+
+    def _note_lost(self, pivot: Pivot) -> None:
+        """No head may name it yet: the next request of its conversation looks in the store."""
+        self._news.places.add("news", make_tag(pivot.owner), ChainPlace(pivot.key, pivot.covers))
 
     def activate(self, pivot: Pivot) -> None:
         """The pivot is active from the conversation's next request on, even below the thresholds."""

@@ -55,7 +55,7 @@ async def test_a_pivot_and_a_head_are_found_by_histories_that_begin_with_what_th
     for owner in ("t", "u"):
         asked, state = read(render(sent), owner).conversation, make_state(store)
         trip = state.begin_trip(owner)
-        state.pivots.ask_newest(trip, asked)
+        state.pivots.ask_newest(trip, asked, is_known=False)
         await trip.run()
         found = state.pivots.list_on_chain(asked)
         # Requests and cuts end between turns, so that only these places are asked for.
@@ -76,7 +76,7 @@ async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
 async def look(state: State, owner: str, head: Head | None = None) -> list[Pivot]:
     """What is known of a conversation of five turns after looking in the store."""
     trip = state.begin_trip(owner)
-    state.pivots.ask_newest(trip, talk(5))
+    state.pivots.ask_newest(trip, talk(5), is_known=False)
     state.pivots.ask_named(trip, owner, head)
     await trip.run()
     return state.pivots.list_on_chain(talk(5))
