@@ -18,7 +18,7 @@ from gateway.activity.counting import (
     trust_usage,
 )
 from gateway.activity.economics import fill
-from gateway.activity.prices import FindPrice, find_no_price
+from gateway.activity.prices import FindPrice
 from gateway.activity.record import (
     KEPT_SUMMARIES,
     ConversationActivity,
@@ -79,9 +79,9 @@ class Entry:
         weight += len(activity.batches) * _BATCH_WEIGHT_BYTES
         return weight + weigh_texts(activity.tenant, activity.session, activity.model)
 
-    def note_stored(self, totals: Totals, seconds: float = 0.0) -> None:
+    def note_stored(self, totals: Totals) -> None:
         """The store has these totals now; everything beyond them is new."""
-        self.stored_totals, self.stored_seconds, self.is_stored = structs.replace(totals), seconds, True
+        self.stored_totals, self.stored_seconds, self.is_stored = structs.replace(totals), 0.0, True
 
     def go_on(self, activity: ConversationActivity) -> None:
         """With what another process has added to it, too."""
@@ -96,7 +96,7 @@ class ActivityBook:
 
     def __init__(self, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
         self._entries: Lru[str, Entry] = Lru(max_bytes)
-        self._find_price: FindPrice = find_no_price
+        self._find_price: FindPrice = lambda *_: None
         self._clock = clock
         # Conversations that have changed, for those who show them, and for what stores them.
         self.changed: set[str] = set()
@@ -231,14 +231,13 @@ class ActivityBook:
             found = [activity for activity in found if activity.tenant == tenant]
         return sorted(found, key=lambda activity: activity.seen_seconds, reverse=True)
 
-    def forget(self, tag: str) -> None:
-        """All of a tenant."""
-        self._entries.drop_where(lambda entry: make_tag(entry.activity.owner) == tag)
-
-    def forget_conversation(self, owner: str, conversation_id: str) -> None:
-        """Here and in the store."""
+    def forget(self, tag: str, conversation_id: str | None = None) -> None:
+        """All of a tenant; or one conversation, here and in the store."""
+        if conversation_id is None:
+            self._entries.drop_where(lambda entry: make_tag(entry.activity.owner) == tag)
+            return
         entry = self._entries.peek(conversation_id)
-        if entry is not None and entry.activity.owner == owner:
+        if entry is not None and make_tag(entry.activity.owner) == tag:
             self._entries.pop(conversation_id)
             if self.on_deleted is not None:
                 self.on_deleted(entry)

@@ -4,7 +4,7 @@ have cost without the gateway. Called for each request, so it only counts.
 
 from typing import Final, NamedTuple
 
-from gateway.activity.record import ConversationActivity, Totals
+from gateway.activity.record import ConversationActivity
 from gateway.activity.series import PrefixChange, RequestPoint
 from gateway.activity.unshortened import Prior, follow
 from gateway.core.compaction.request import CompactionResult
@@ -125,7 +125,10 @@ def _count_usage(
 ) -> NotedRequest:
     """What the request cost, and what it would have cost without the gateway."""
     totals, had_died = activity.totals, activity.unshortened.died_at
-    _add_usage(totals, usage)
+    totals.prompt_tokens += usage.prompt_tokens
+    totals.cached_tokens += usage.cached_tokens or 0
+    totals.cache_write_tokens += usage.cache_write_tokens or 0
+    totals.output_tokens += usage.output_tokens
     after, unshortened = follow(activity.unshortened, point, usage, prior, totals.requests)
     activity.unshortened = after
     spent_usd = without_usd = None
@@ -141,13 +144,6 @@ def _count_usage(
         noted = noted._replace(with_usd=totals.with_usd if is_first else spent_usd)
     has_died = unshortened is None and not had_died
     return noted._replace(spent_usd=spent_usd, without_usd=without_usd, has_died=has_died)
-
-
-def _add_usage(totals: Totals, usage: Usage) -> None:
-    totals.prompt_tokens += usage.prompt_tokens
-    totals.cached_tokens += usage.cached_tokens or 0
-    totals.cache_write_tokens += usage.cache_write_tokens or 0
-    totals.output_tokens += usage.output_tokens
 
 
 def _add_own_usd(activity: ConversationActivity, usd: float | None) -> bool:

@@ -5,7 +5,6 @@ A store that cannot be reached costs nothing but time: what is new waits in the 
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,11 +22,10 @@ from gateway.activity.record import (
     restore_activity,
     store_activity,
 )
+from gateway.bounds.background import BackgroundTasks
 from gateway.state.records import Kind, Records
 from gateway.store.interface import LATEST, HeldLease, Lease, Store, StoreError
 from gateway.store.keys import make_tag
-
-log = logging.getLogger("gateway.activity")
 
 # A conversation with a long series is written less often.
 _PAUSE_BYTES: Final = 8_192
@@ -63,6 +61,7 @@ class ActivityKeeper:
         self._clock = clock
         self._has_restored = False
         self._is_stopping = asyncio.Event()
+        self._tasks = BackgroundTasks("activity")
         self._task: asyncio.Task[None] | None = None
         # That made room in the book. The store keeps no more than the books do.
         self._dropped: list[Entry] = []
@@ -71,8 +70,7 @@ class ActivityKeeper:
 
     def start(self) -> None:
         """Restores what the store has, and then stores what changes, until it is closed."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="activity")
-        self._task.add_done_callback(_log_failure)
+        self._task = self._tasks.spawn(self._run())
 
     async def close(self) -> None:
         """Writes what has not been written yet, for a few seconds at most."""
@@ -168,7 +166,7 @@ class ActivityKeeper:
     async def _add(self, entry: Entry, lease: Lease) -> None:
         """Adds what is new to the record in the store. Raises StoreError."""
         owner, identity = entry.activity.owner, entry.activity.id
-        found = await self._load(owner, identity)
+        found = await self._records.get(owner, identity, wait=LATEST)
         stored = restore_activity(found) if found is not None else None
         own = entry.activity
         before = structs.replace(own.totals)
@@ -178,9 +176,12 @@ class ActivityKeeper:
         merged = own if stored is None else merge(stored, own, find_increment(own, entry.stored_totals))
         written = structs.replace(merged.totals)
         record = store_activity(merged)
-        if record != found and not await self._write(record, lease):
-            self._book.unsaved.add(identity)
-            return
+        if record != found:
+            putting = self._records.put_durable(owner, identity, record, group=identity, lease=lease)
+            if await putting is None:
+                # The lease was lost.
+                self._book.unsaved.add(identity)
+                return
         if self._book.find_entry(identity) is not entry:
             # It was deleted meanwhile.
             self._records.drop(owner, identity)
@@ -190,17 +191,6 @@ class ActivityKeeper:
             entry.go_on(merge(merged, entry.activity, find_increment(entry.activity, before)))
         entry.note_stored(written)
 
-    async def _load(self, owner: str, identity: str) -> StoredActivity | None:
-        """Raises StoreError."""
-        return await self._records.get(owner, identity, wait=LATEST)
-
-    async def _write(self, record: StoredActivity, lease: Lease) -> bool:
-        """False if the lease was lost. Raises StoreError."""
-        stored = await self._records.put_durable(
-            record.owner, record.id, record, group=record.id, lease=lease
-        )
-        return stored is not None
-
     async def _drop(self) -> None:
         """Deletes the records of those that made room, unless another process has seen them since."""
         dropped, self._dropped[:] = [*self._dropped], []
@@ -208,8 +198,10 @@ class ActivityKeeper:
             activity = entry.activity
             if self._book.find_entry(activity.id) is not None:
                 continue
+            stored = None
             try:
-                stored = await self._load(activity.owner, activity.id) if self._store.is_shared else None
+                if self._store.is_shared:
+                    stored = await self._records.get(activity.owner, activity.id, wait=LATEST)
             except StoreError:
                 # It goes with its time.
                 continue
@@ -219,9 +211,3 @@ class ActivityKeeper:
     def _note_dropped(self, entry: Entry) -> None:
         if entry.is_stored:
             self._dropped.append(entry)
-
-
-def _log_failure(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and task.exception() is not None:
-        error = task.exception()
-        log.error("background job failed: %s", type(error).__name__, exc_info=error)

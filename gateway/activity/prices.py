@@ -4,27 +4,23 @@
 that neither knows has no price: what it costs is unknown, not nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from gateway.core.limits.model_limits import LONGEST_NAME_CHARS, make_names
 from gateway.core.money import Price
-from gateway.settings import ModelRule, Settings
+from gateway.settings import Settings
 from gateway.tenants import list_tenants
 
 _FOUND_NAMES: Final = 1_024
 
 
-class FindPrice(Protocol):
-    def __call__(self, model: str, upstream: str | None = None, owner: str = "", /) -> Price | None:
-        """The price of a model for a tenant, or None if it is not known.
-
-        upstream: None where it is not known, so that a rule for any of them will do.
-        """
+# As `PriceList.find`.
+FindPrice = Callable[[str, str | None, str], Price | None]
 
 
 class _PriceRow(msgspec.Struct):
@@ -35,23 +31,19 @@ class _PriceRow(msgspec.Struct):
 
 
 class PriceList:
-    """rules: those that come first take precedence. table: by the name of a model. own: rules of single
-    tenants, by their ids; they come before the others.
-    """
+    """Rules of single tenants come before those for all. table: by the name of a model."""
 
-    def __init__(
-        self,
-        rules: Sequence[ModelRule],
-        table: Mapping[str, Price],
-        own: Mapping[str, Sequence[ModelRule]] | None = None,
-    ) -> None:
-        self._rules = rules
+    def __init__(self, settings: Settings, table: Mapping[str, Price]) -> None:
+        self._rules = settings.models
+        self._own = {each.id: each.rules for each in list_tenants(settings)}
         self._table = table
-        self._own = own or {}
         self._find_cached = lru_cache(_FOUND_NAMES)(self._search)
 
     def find(self, model: str, upstream: str | None = None, owner: str = "", /) -> Price | None:
-        """See FindPrice."""
+        """The price of a model for a tenant, or None if it is not known.
+
+        upstream: None where it is not known, so that a rule for any of them will do.
+        """
         if len(model) > LONGEST_NAME_CHARS:
             return None
         return self._find_cached(model, upstream, owner if owner in self._own else "")
@@ -61,14 +53,6 @@ class PriceList:
             if rule.price is not None and rule.applies_to(model, upstream or rule.upstream or ""):
                 return rule.price.name(rule.match)
         return next((self._table[name] for name in make_names(model) if name in self._table), None)
-
-
-def find_no_price(*_: str | None) -> Price | None:
-    return None
-
-
-def make_price_list(settings: Settings, table: Mapping[str, Price]) -> PriceList:
-    return PriceList(settings.models, table, {each.id: each.rules for each in list_tenants(settings)})
 
 
 def load_price_table() -> dict[str, Price]:

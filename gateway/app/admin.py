@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from gateway.admin.event_stream import EventStream
 from gateway.admin.pages import AdminPages
@@ -13,7 +12,7 @@ from gateway.app.build import Serving
 from gateway.app.process import Process
 from gateway.reporting.metrics import definitions
 from gateway.settings import Settings
-from gateway.store.interface import Store
+from gateway.store.queue import QueuedStore
 
 # What serves new requests now.
 FindServing = Callable[[], Serving]
@@ -51,25 +50,10 @@ def build_admin(
     return WorkerAdmin(socket, make_pages(stream), stream, process.activity)
 
 
-@runtime_checkable
-class HasQueue(Protocol):
-    """A store whose writes wait in this process."""
-
-    @property
-    def waiting_bytes(self) -> int: ...
-
-
-@runtime_checkable
-class MayBeAway(Protocol):
-    """A store on a server."""
-
-    @property
-    def is_away(self) -> bool: ...
-
-
 def watch_parts(process: Process, find_serving: FindServing) -> None:
     """Once, when everything is constructed."""
     metrics, budget, slots = process.metrics, process.budget, process.running.slots
+    store = process.stores.state
     metrics.watch(definitions.MEMORY_USED, lambda: {"": budget.used_bytes})
     metrics.watch(definitions.MEMORY_LIMIT, lambda: {"": budget.max_bytes})
     metrics.watch(definitions.MEMORY_WAITING, lambda: {"": budget.waiting})
@@ -79,20 +63,18 @@ def watch_parts(process: Process, find_serving: FindServing) -> None:
     metrics.watch(
         definitions.SUMMARIZER_BREAKERS, lambda: {"": find_serving().compactions.count_open_breakers()}
     )
-    metrics.watch(definitions.STORE_BREAKER, lambda: {"": float(_is_away(process.stores.state))})
+    metrics.watch(
+        definitions.STORE_BREAKER, lambda: {"": float(isinstance(store, QueuedStore) and store.is_away)}
+    )
 
 
 def _count_waiting(process: Process) -> Mapping[str, float]:
     """By the queue."""
-    state = process.stores.state
+    store = process.stores.state
     return {
-        **({"store": state.waiting_bytes} if isinstance(state, HasQueue) else {}),
+        **({"store": store.waiting_bytes} if isinstance(store, QueuedStore) else {}),
         "named": process.named.waiting_bytes,
         "originals": process.archive.waiting_bytes,
         "search": process.search.waiting_bytes,
         "sessions": process.sessions.waiting_bytes,
     }
-
-
-def _is_away(store: Store) -> bool:
-    return isinstance(store, MayBeAway) and store.is_away

@@ -3,7 +3,7 @@
 Requests under way finish with what they began with. Opens nothing and starts nothing.
 """
 
-from gateway.activity.prices import make_price_list
+from gateway.activity.prices import PriceList
 from gateway.app.process import Process
 from gateway.compaction.calls import QuotedCalls, RidingCalls
 from gateway.compaction.client import SummaryClient
@@ -54,7 +54,7 @@ class Serving:
         self.settings = settings
         # What upstreams have said about their models.
         self.lists = _keep_lists(settings, before)
-        self.prices = make_price_list(settings, process.price_table)
+        self.prices = PriceList(settings, process.price_table)
         # Upstreams that an earlier one did not have.
         self.unchecked = _find_unchecked(settings, before)
         self.hooks = _make_hooks(settings, process)

@@ -34,6 +34,7 @@ from gateway.limits.discovery import check_upstreams
 from gateway.mcp.endpoint import is_mcp
 from gateway.reporting.metrics import definitions
 from gateway.settings import Bounds, Settings
+from gateway.store.interface import Listener
 from gateway.store.redis_address import is_redis
 
 log = logging.getLogger("gateway.app")
@@ -56,7 +57,7 @@ class WorkerPlace:
     checks_upstreams: bool
 
 
-class Gateway:
+class Gateway(Listener):
     """Serves inside `async with`. At its end open requests are drained, and what is queued is written.
 
     `serving` serves new requests; a reload replaces it by one assignment. Requests under way finish with what
@@ -112,19 +113,11 @@ class Gateway:
         """True if no learning or compaction runs in the background."""
         return not self.process.running.tasks
 
-    def on_news(self, tag: str, text: str) -> None:
-        """Of the store: not for this."""
-
     def on_purged(self, tag: str, group: str | None, number: int) -> None:
         """A tenant or a conversation. What depends on the settings, and remembers tenants, is built anew."""
-        if group is not None:
-            self.process.forget_conversation(tag, group)
-        else:
-            self.process.forget(tag)
+        self.process.forget(tag, group)
+        if group is None:
             self._use(self.serving.settings)
-
-    def on_gap(self) -> None:
-        """News of the store were lost: not for this."""
 
     def count_reload(self, has_failed: bool, /) -> None:
         """For the metrics."""

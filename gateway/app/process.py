@@ -39,7 +39,6 @@ from gateway.state.cached import Storage
 from gateway.state.named_turns import NamedTurns
 from gateway.state.single import LeaseTimes
 from gateway.store.interface import Store
-from gateway.store.keys import make_tag
 from gateway.store.stores import make_stores, time_stores
 from gateway.tenants.budget import SummaryBudget
 from gateway.tenants.ledger import Ledger
@@ -110,7 +109,7 @@ class Process:
         )
         self._make_activity(settings, timed.state, periods)
         self.reporter = Reporter(self.metrics, self.bus, self.log_writer, self.archive, self.activity)
-        self.reporter.use_sessions(self.sessions)
+        self.reporter.sessions = self.sessions
         self.table, self.price_table = ModelTable.load(), load_price_table()
         self.running = Running(Slots(bounds.summaries, bounds.summaries_per_tenant), self.budget)
         # Questions to upstreams about themselves, which no request waits for.
@@ -123,9 +122,7 @@ class Process:
         self.named = NamedTurns(timed.state, self.state.memory, timed.named, keep_seconds)
         self.mcp = McpLibrary()
         # None where traces are off.
-        self.tracer = _make_tracer(settings.traces)
-        if self.tracer is not None:
-            self.reporter.use_tracer(self.tracer)
+        self.tracer = self.reporter.tracer = _make_tracer(settings.traces)
         self._make_readers(settings)
 
     def _make_activity(self, settings: Settings, store: Store, periods: Periods) -> None:
@@ -151,28 +148,12 @@ class Process:
         self.names = NameGuard(self.state.owned_names, self.lanes, bounds)
         self.rewriter = Rewriter(cache.facts_bytes)
 
-    def forget(self, tag: str) -> None:
-        """All of a tenant leaves memory, and nothing more is made for it."""
-        self.running.cancel(tag)
-        self.search.forget(tag)
-        self.archive.forget(tag)
-        self.activity.forget(tag)
-        self.sessions.forget(tag)
-        self._forget_bodies()
-
-    def forget_conversation(self, tag: str, conversation_id: str) -> None:
-        """It leaves memory, and nothing more is made for it."""
-        self.running.cancel_conversation(conversation_id)
-        known = self.activity.find(conversation_id)
-        if known is not None and make_tag(known.owner) == tag:
-            self.activity.forget_conversation(known.owner, conversation_id)
-        self.archive.forget(tag, conversation_id)
-        self.search.forget(tag, conversation_id)
-        self.sessions.forget(tag, conversation_id)
-        self._forget_bodies()
-
-    def _forget_bodies(self) -> None:
-        """Those of all tenants: they are read again when they come."""
+    def forget(self, tag: str, conversation_id: str | None = None) -> None:
+        """All of a tenant, or of one conversation, leaves memory, and nothing more is made for it."""
+        self.running.cancel(tag, conversation_id)
+        for part in (self.search, self.archive, self.activity, self.sessions):
+            part.forget(tag, conversation_id)
+        # Bodies of all tenants are read again when they come.
         self.responses.clear()
         self.rewriter.clear()
 

@@ -181,7 +181,8 @@ async def _run_command(words: list[str], env: dict[str, str], gateway: Gateway) 
     # Handlers, as the command would inherit that a signal is ignored. What was ignored before, stays so.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _do_nothing)
+            # A key of the terminal is for the command.
+            signal.signal(number, lambda *_: None)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, pass_on, number)
@@ -191,10 +192,6 @@ async def _run_command(words: list[str], env: dict[str, str], gateway: Gateway) 
         _say(f"{words[0]}: {error.strerror}")
         return _NOT_EXECUTABLE
     return await asyncio.to_thread(_wait, child)
-
-
-def _do_nothing(*_: object) -> None:
-    """A key of the terminal is for the command."""
 
 
 def _wait(child: "subprocess.Popen[bytes]") -> int:

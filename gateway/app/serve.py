@@ -65,7 +65,10 @@ def serve(options: argparse.Namespace) -> int:
     settings = source.load()
     set_up_process(settings.log, "supervisor" if options.workers > 1 else "")
     if options.workers == 1:
-        return run_loop(_run_alone(settings, source, watcher))
+        # Not imported for the other commands: a health check runs every few seconds.
+        from gateway.app.gateway import Gateway
+
+        return run_loop(_run(settings, source, watcher, partial(Gateway, settings)))
     return run_loop(_run_supervisor(settings, source, watcher, options))
 
 
@@ -83,13 +86,6 @@ def run_loop(main: Coroutine[None, None, int]) -> int:
         return asyncio.run(main)
     else:
         return uvloop.run(main)
-
-
-async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
-    # Not imported for the other commands: a health check runs every few seconds.
-    from gateway.app.gateway import Gateway
-
-    return await _run(settings, source, watcher, partial(Gateway, settings))
 
 
 async def _run_supervisor(

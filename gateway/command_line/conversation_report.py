@@ -57,6 +57,7 @@ def make_table(rows: Iterable[Row], columns: int) -> Table:
 
 def _make_cells(row: Row, *, is_wide: bool) -> list[Text]:
     share = row.sent_tokens / row.window if row.window else 0.0
+    wide = show_tokens(row.saved_tokens), show_usd(row.spent_usd), show_usd(row.summary_usd)
     return [
         Text(row.id[:_ID_CHARS], "bold"),
         Text(make_printable(row.tenant)),
@@ -71,12 +72,8 @@ def _make_cells(row: Row, *, is_wide: bool) -> list[Text]:
         ),
         Text(str(row.compactions), "magenta" if row.compactions else ""),
         Text(show_signed_usd(find_saved_usd(row.economics))),
-        *(map(Text, _list_wide(row)) if is_wide else []),
+        *(map(Text, wide) if is_wide else []),
     ]
-
-
-def _list_wide(row: Row) -> tuple[str, str, str]:
-    return show_tokens(row.saved_tokens), show_usd(row.spent_usd), show_usd(row.summary_usd)
 
 
 class ShownConversation(msgspec.Struct, frozen=True, kw_only=True):

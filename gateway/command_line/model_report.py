@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.activity.prices import PriceList, load_price_table, make_price_list
+from gateway.activity.prices import PriceList, load_price_table
 from gateway.bounds.background import BackgroundTasks
 from gateway.command_line.console import render_json
 from gateway.command_line.options import load_chosen_settings
@@ -208,7 +208,7 @@ async def _gather(settings: Settings) -> AsyncIterator[_Knowledge]:
     table = ModelTable.load()
     book = LimitsBook(settings, ModelLists(), table, State(storage).calibrations)
     rules = {tenant.id: tenant.rules for tenant in list_tenants(settings) if tenant.rules}
-    prices = make_price_list(settings, load_price_table())
+    prices = PriceList(settings, load_price_table())
     try:
         yield _Knowledge(settings, book, table, sorted(owners), rules, prices)
     finally:

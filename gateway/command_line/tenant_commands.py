@@ -51,7 +51,11 @@ def _purge_tenant(settings: Settings, options: argparse.Namespace) -> int:
     if owner is None:
         complain(_describe_unknown(settings, options.name))
         return _WRONG_USE
-    if not options.yes and ask_person(_describe_question(options.name)).strip() != options.name:
+    question = (
+        f"This deletes all summaries, originals and other records of {options.name}, and the folders that "
+        "were set aside as damaged.\nType the name again to go on: "
+    )
+    if not options.yes and ask_person(question).strip() != options.name:
         complain("nothing was deleted")
         return 1
     count = _purge(settings, make_tag(owner))
@@ -86,13 +90,6 @@ def _describe_unknown(settings: Settings, name: str) -> str:
     return (
         f"the settings name no tenant {name[:80]!r}{hint}. For one that they named before, add "
         "--removed. A caller without a configured tenant is key:HASH, with all 64 digits."
-    )
-
-
-def _describe_question(name: str) -> str:
-    return (
-        f"This deletes all summaries, originals and other records of {name}, and the folders that were set "
-        "aside as damaged.\nType the name again to go on: "
     )
 
 

@@ -23,7 +23,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gateway.activity.economics import Economics, round_usd, sum_economics
+from gateway.activity.economics import Economics, sum_economics, sum_fields
 from gateway.activity.rows import ActivityEvent, Row, count_sessions
 from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
@@ -31,7 +31,6 @@ from gateway.command_line.console import make_console, render_json
 from gateway.command_line.conversation_report import make_table
 from gateway.command_line.figures import describe_cache, describe_saved, show_tokens, show_usd
 from gateway.command_line.options import load_chosen_settings
-from gateway.core.money import sum_usd
 from gateway.settings import Settings
 
 
@@ -157,14 +156,7 @@ def count_totals(rows: Sequence[Row]) -> TopTotals:
     counted = count_sessions(rows)
     return TopTotals(
         conversations=counted.sessions,
-        requests=sum(row.requests for row in rows),
-        compactions=sum(row.compactions for row in rows),
-        prunings=sum(row.prunings for row in rows),
-        cache_breaks=sum(row.cache_breaks for row in rows),
-        saved_tokens=sum(row.saved_tokens for row in rows),
-        saved_usd=round_usd(sum_usd(row.saved_usd for row in rows)),
-        spent_usd=round_usd(sum_usd(row.spent_usd for row in rows)),
-        summary_usd=round_usd(sum_usd(row.summary_usd for row in rows)),
+        **sum_fields(rows, TopTotals.__struct_fields__[1:-1]),
         economics=replace(sum_economics(row.economics for row in rows), died=counted.died),
     )
 

@@ -2,7 +2,7 @@
 
 An edit waits for a compaction that builds on the same summary, and is refused if a newer one has taken its
 place then. A compaction that finds its base edited, because it lost its lease meanwhile, is thrown away, and
-the next request starts another one. See `state.summary_edits`.
+the next request starts another one: both hold the lease of the summary that they begin with.
 """
 
 import time
@@ -19,7 +19,7 @@ from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
-from gateway.state.summary_edits import BeingReplaced
+from gateway.state.single import LeaseLost
 from gateway.store.interface import Lease
 
 
@@ -34,6 +34,8 @@ class EditRefused:
     reason: str
 
 
+# A compaction that builds on the summary may take longer: then the person tries again later.
+_MOST_SECONDS: Final = 20.0
 _NOT_IN_USE: Final = EditRefused("not in use", "This summary is not in use any more.")
 _REPLACED: Final = EditRefused(
     "not in use", "A newer summary has taken the place of this one; it is used from the next request on."
@@ -69,12 +71,12 @@ class SummaryEditor:
         """
         situation = await self._planner.gather(turn, may_compact=False)
         try:
-            async with self._state.edits.hold(turn.owner, key) as lease:
+            async with self._state.single.hold(turn.owner, key, _MOST_SECONDS) as lease:
                 pivot = await self._find_in_use(turn, key, based_on)
                 if isinstance(pivot, EditRefused):
                     return pivot
                 return await self._write(turn, situation, lease, pivot, wanted)
-        except BeingReplaced:
+        except LeaseLost:
             return _BUSY
 
     async def _find_in_use(self, turn: Turn, key: str, based_on: int | None) -> Pivot | EditRefused:

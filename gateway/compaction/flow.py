@@ -147,18 +147,14 @@ class Running:
         of_kind = (each for each in self._under_way if each.kind == kind and not each.task.done())
         return next(filter(fits, of_kind), None)
 
-    def cancel(self, tag: str) -> None:
-        """What is being made for this tenant is not needed any more."""
-        self._cancel_where(lambda each: each.kind == "summary" and make_tag(each.owner) == tag)
-        self.limiter = SummaryLimiter()
-
-    def cancel_conversation(self, conversation_id: str) -> None:
-        """What is being made for one conversation."""
-        self._cancel_where(lambda each: each.conversation_id == conversation_id)
-
-    def _cancel_where(self, is_meant: Callable[[RunningTask], bool]) -> None:
-        for each in filter(is_meant, self._under_way):
-            each.task.cancel()
+    def cancel(self, tag: str, conversation_id: str | None = None) -> None:
+        """What is being made is not needed any more: summaries of a tenant, or all of one conversation."""
+        for each in self._under_way:
+            is_of_tenant = each.kind == "summary" and make_tag(each.owner) == tag
+            if is_of_tenant if conversation_id is None else each.conversation_id == conversation_id:
+                each.task.cancel()
+        if conversation_id is None:
+            self.limiter = SummaryLimiter()
 
 
 class Compactions:
@@ -388,7 +384,7 @@ class Compactions:
     async def _lead(self, job: Job, work: Work) -> CompactionResult:
         """Raises LeaseLost if another process has taken over."""
         base = job.cut.base
-        if base is not None and await self._state.edits.has_changed(base):
+        if await self._is_edited(base):
             return CompactionResult(EDITED, 0)
         if job.request.reason is CompactionReason.SOFT_THRESHOLD:
             # No other process makes one for cost: this one holds the lease.
@@ -492,11 +488,11 @@ class Compactions:
 
     async def _store(self, job: Job, pivot: Pivot, work: Work | None = None) -> Pivot | Rejected:
         """The pivot that is used from now on, or why there is none. Raises LeaseLost."""
-        edits, pivots, base = self._state.edits, self._state.pivots, job.cut.base
+        pivots, base = self._state.pivots, job.cut.base
         try:
             if work is not None:
                 return await work.store(self._make_write(pivot, base, work.lease))
-            if base is not None and await edits.has_changed(base):
+            if await self._is_edited(base):
                 # Nothing is overwritten, so only what it was made from can be lost.
                 return EDITED
             return await pivots.save_new(pivot)
@@ -511,17 +507,23 @@ class Compactions:
         self, pivot: Pivot, base: Pivot | None, held: Lease
     ) -> Callable[[Lease], Coroutine[Any, Any, Pivot | Rejected | None]]:
         """Nobody edits the base while its lease is held; a digest in the summary's place has another."""
-        edits, known = self._state.edits, self._state.pivots.find(pivot.key)
+        pivots = self._state.pivots
+        known = pivots.find(pivot.key)
 
         async def write(lease: Lease) -> Pivot | Rejected | None:
-            if base is not None and lease is not held and await edits.has_changed(base):
+            if lease is not held and await self._is_edited(base):
                 return EDITED
             # Nobody waits for a store that is away to say that nothing was there.
-            if known is not None and await edits.has_text_of_a_person(pivot):
+            if known is not None and await pivots.find_edited(pivot) is not None:
                 return EDITED
-            return await self._state.pivots.save_leased(lease, pivot)
+            return await pivots.save_leased(lease, pivot)
 
         return write
+
+    async def _is_edited(self, base: Pivot | None) -> bool:
+        """Whether a person has changed what a summary is made from; no if the store does not say."""
+        edited = await self._state.pivots.find_edited(base) if base is not None else None
+        return edited is not None and base is not None and edited.version != base.version
 
     # The breaker
 

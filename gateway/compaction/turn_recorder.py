@@ -64,7 +64,7 @@ class TurnRecorder:
         if not plan.changes_prefix or self._running.limiter.is_limited(turn):
             return
         head = _make_head(turn, plan, None)
-        if not self._state.heads.is_durable(head.conversation, head.pivot, head.batches, head.recalls):
+        if not self._state.heads.is_durable(head):
             saving = self._save_prefix(turn, plan, head)
             await asyncio.wait((self._running.spawn(saving),), timeout=_SECURE_SECONDS)
 

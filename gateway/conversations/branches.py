@@ -212,13 +212,10 @@ class Branches:
                 if place == branch.id:
                     crowded_out += others[: 1 - _MOST_AT_PLACE]
         branch.places = places
+        # With the id of many newer ones: a client that trims has a new branch with each request.
         for old in crowded_out:
-            self._forget_old(old)
-
-    def _forget_old(self, branch: Branch) -> None:
-        """One with the id of many newer ones: a client that trims has a new branch with each request."""
-        self._bodies.pop(branch)
-        self._leave(branch)
+            self._bodies.pop(old)
+            self._leave(old)
 
     def _take_from(self, place: BranchPlace, branch: Branch) -> None:
         left = tuple([each for each in self._places.get(place, ()) if each is not branch])

@@ -64,10 +64,6 @@ class _Link(msgspec.Struct, frozen=True):
     # The items of `turn.own`, once they were needed.
     own_items: tuple[bytes, ...] | None = None
 
-    @property
-    def unread_bytes(self) -> int:
-        return len(self.turn.own) if self.own_items is None else 0
-
 
 class StoredResponses:
     def __init__(
@@ -211,7 +207,7 @@ class StoredResponses:
         """From memory or from the store."""
         known = {name: self._items.get(_Name(owner, upstream, name)) for name in names}
         unknown = [name for name, item in known.items() if item is None]
-        found = await self._named.load_items(owner, upstream, unknown) if unknown else {}
+        found = await self._named.load("item", owner, upstream, unknown) if unknown else {}
         for name, item in found.items():
             self._hold_item(_Name(owner, upstream, name), item)
         return {name: item for name, item in known.items() if item is not None} | found
@@ -296,7 +292,8 @@ class _Found(msgspec.Struct, kw_only=True):
         """What is to be read to write it out. What is only copied takes a fraction of the time."""
         links = self.links.values()
         copied_bytes = sum(link.turn.size_bytes for link in links)
-        return sum(link.unread_bytes for link in links) + copied_bytes // _COPY_SPEED
+        unread_bytes = sum(len(link.turn.own) for link in links if link.own_items is None)
+        return unread_bytes + copied_bytes // _COPY_SPEED
 
     def find_response(self, _: str) -> NamedHistory | None:
         """A request continues one response."""

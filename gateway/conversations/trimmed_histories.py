@@ -64,22 +64,16 @@ def find(
             known = histories.find(received.owner, key)
         else:
             known = stored if stored.key == key and not histories.is_contradicted(stored) else None
-        if known is not None:
-            return _continue(known, received, end, source, placeholder)
+        if known is None:
+            continue
+        found = continue_history(known, received.conversation, end, source, find_placeholders(placeholder))
+        if found is None or found.trim is None:
+            return None
+        gone = len(found.messages) - len(found.trim.positions)
+        log.debug("history recognized by its end: %d messages dropped", gone)
+        facts_bytes = received.facts_bytes + GONE_WEIGHT_BYTES * gone
+        return replace(received, conversation=found, facts_bytes=facts_bytes)
     return None
-
-
-def _continue(
-    known: HistoryEnd, received: Received, end: int, source: HistorySource, placeholder: str
-) -> Received | None:
-    placeholders = find_placeholders(placeholder)
-    found = continue_history(known, received.conversation, end, source, placeholders)
-    if found is None or found.trim is None:
-        return None
-    gone = len(found.messages) - len(found.trim.positions)
-    log.debug("history recognized by its end: %d messages dropped", gone)
-    facts_bytes = received.facts_bytes + GONE_WEIGHT_BYTES * gone
-    return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 
 def list_ends(state: State, received: Received, source: HistorySource) -> list[tuple[int, str]]:

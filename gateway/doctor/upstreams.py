@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.activity.prices import load_price_table, make_price_list
+from gateway.activity.prices import PriceList, load_price_table
 from gateway.command_line.model_report import describe_model
 from gateway.core.money import count_usd
 from gateway.doctor.finding import Diagnosis, Examined, UpstreamReport, blame, note_ok, warn
@@ -193,7 +193,7 @@ def _describe_stream(
         fix = f"upgrade the server of {upstream.name} to one that knows stream_options.include_usage"
         return warn(f"{place}: streams without usage, so sizes are estimates and costs unknown", fix)
     what = f"this question cost {usage.prompt_tokens} + {usage.output_tokens} tokens"
-    price = make_price_list(settings, load_price_table()).find(model, upstream.name)
+    price = PriceList(settings, load_price_table()).find(model, upstream.name)
     if price is not None:
         what += f", some ${count_usd(price, usage):.6f}"
     return note_ok(f"{place}: streams, with usage; {what}")

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from gateway.activity.prices import load_price_table, make_price_list
+from gateway.activity.prices import PriceList, load_price_table
 from gateway.command_line.console import make_console, render_json
 from gateway.replay.recordings import NotARecording, ReplayError
 from gateway.replay.report import show_report
@@ -57,7 +57,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
 def _choose_pricing(settings: Settings, model: str | None) -> Pricing:
     """Raises ReplayError for a model without a price."""
-    prices = make_price_list(settings, load_price_table())
+    prices = PriceList(settings, load_price_table())
     if model is not None and prices.find(model) is None:
         raise ReplayError(
             f"no price is known for {model!r}: name it in the settings (models: [{{match: …, price: …}}])"

@@ -4,7 +4,6 @@ It is kept in the store, so it survives a restart. docs/sources.md, 002: "track 
 Each entry is a record of its own, because several processes may write entries of one conversation at once.
 """
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from itertools import count
@@ -12,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gateway.bounds.background import BackgroundTasks
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionTrigger
 from gateway.originals.removed import RemovalKind
@@ -58,7 +58,7 @@ class CompactionLogWriter:
         # Tells entries apart that several processes note at the same time, and keeps those of one in order.
         self._name = secrets.token_hex(4)
         self._numbers = count()
-        self._trimming: set[asyncio.Task[None]] = set()
+        self._trimming = BackgroundTasks("trimming a compaction log")
 
     def note(self, turn: Turn, entry: LogEntry) -> None:
         """Queues the entry."""
@@ -66,9 +66,7 @@ class CompactionLogWriter:
         time = f"{int(entry.at_seconds * 1_000_000):014x}.{number:08x}.{self._name}"
         self._records.put(turn.owner, f"{turn.conversation_id}:{time}", entry, group=turn.conversation_id)
         if number % _TRIM_ENTRIES == _TRIM_ENTRIES - 1:
-            task = asyncio.get_running_loop().create_task(self._trim(turn.owner, turn.conversation_id))
-            self._trimming.add(task)
-            task.add_done_callback(self._trimming.discard)
+            self._trimming.spawn(self._trim(turn.owner, turn.conversation_id))
 
     async def load(self, tag: str, conversation_id: str) -> Sequence[LogEntry]:
         """The newest last, with every entry that this process noted before. tag: of the owner, see
@@ -87,7 +85,7 @@ class CompactionLogWriter:
 
     async def finish(self) -> None:
         """Returns once every noted entry is with the store."""
-        await asyncio.gather(*self._trimming)
+        await self._trimming.finish()
 
     async def _list(self, tag: str, conversation_id: str) -> list[TaggedRecord[LogEntry]]:
         listed = await self._store.list(_KIND, tag, conversation_id)

@@ -63,17 +63,9 @@ class Reporter:
         self._activity = activity
         self._clock = clock
         # None where traces are off.
-        self._tracer: Tracer | None = None
+        self.tracer: Tracer | None = None
         # None where sessions are not followed.
-        self._sessions: SessionKeeper | None = None
-
-    def use_tracer(self, tracer: "Tracer") -> None:
-        """From now on compactions have spans."""
-        self._tracer = tracer
-
-    def use_sessions(self, sessions: SessionKeeper) -> None:
-        """From now on it is told of requests and summaries."""
-        self._sessions = sessions
+        self.sessions: SessionKeeper | None = None
 
     def note_request(self, turn: Turn, plan: Plan, usage: Usage | None, *, is_deleted: bool = False) -> None:
         """An answered request. Called for each of them, so all of this is plain counting.
@@ -81,8 +73,8 @@ class Reporter:
         usage: as the upstream reported it. is_deleted: its conversation is, and no text of it is kept.
         """
         noted = self._activity.note_request(turn, plan, usage)
-        if self._sessions is not None and not is_deleted:
-            self._sessions.note_request(turn)
+        if self.sessions is not None and not is_deleted:
+            self.sessions.note_request(turn)
         self._metrics.note_request(turn.tenant.label, plan, usage, noted)
 
     def note_compaction(
@@ -98,8 +90,8 @@ class Reporter:
             _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where, extra=name_ids(turn))
             self._publish_compacted(turn, outcome, request, result)
             self._archive.keep_compacted(turn, cut, outcome)
-            if self._sessions is not None:
-                self._sessions.note_summary(turn, outcome)
+            if self.sessions is not None:
+                self.sessions.note_summary(turn, outcome)
         else:
             self._metrics.count_compaction(request, outcome.reason)
             level = logging.DEBUG if outcome == OVER_BUDGET else logging.WARNING
@@ -114,8 +106,8 @@ class Reporter:
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
         self._metrics.observe(definitions.COMPACTION_SECONDS, seconds, (request.kind,))
         entry = self._make_entry(cut, result, request, seconds)
-        if self._tracer is not None:
-            self._tracer.record_compaction(
+        if self.tracer is not None:
+            self.tracer.record_compaction(
                 seconds, self._clock(), **_list_facts(turn.conversation_id, entry, result.riding_calls)
             )
         self._log_writer.note(turn, entry)

@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any, Final
@@ -298,18 +299,12 @@ def _own_address(settings: Settings) -> Iterator[_Finding]:
 
 
 def _missing_extra(settings: Settings) -> Iterator[_Finding]:
-    if settings.traces.endpoint is not None and not _is_installed(_EXPORTER):
-        yield (
-            ("traces", "endpoint"),
-            "needs the libraries of OpenTelemetry: pip install 'refold[otel]'",
-        )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    if settings.traces.endpoint is None:
+        return
+    with suppress(ModuleNotFoundError):
+        if find_spec(_EXPORTER) is not None:
+            return
+    yield ("traces", "endpoint"), "needs the libraries of OpenTelemetry: pip install 'refold[otel]'"
 
 
 def points_at(base_url: str, listen: Listen) -> bool:
@@ -320,7 +315,10 @@ def points_at(base_url: str, listen: Listen) -> bool:
         return False
     if port != listen.port:
         return False
-    return host in (listen.host.lower(), socket.gethostname().lower()) or _is_both_local(host, listen)
+    # Two addresses that are loopback or "any" (0.0.0.0) are the gateway itself. Another server may use the
+    # port on another address of this machine.
+    is_both_local = all(is_loopback(each) or _is_any(each) for each in (host, listen.host))
+    return is_both_local or host in (listen.host.lower(), socket.gethostname().lower())
 
 
 def name_provider(base_url: str) -> str:
@@ -332,13 +330,6 @@ def _find_place(url: str) -> tuple[str, int]:
     """Host, in lower case, and port. Raises ValueError."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _is_both_local(host: str, listen: Listen) -> bool:
-    """Both addresses are loopback or "any" (0.0.0.0): then the same port is the gateway itself. Another
-    server may use the port on another address of this machine.
-    """
-    return (is_loopback(host) or _is_any(host)) and (is_loopback(listen.host) or _is_any(listen.host))
 
 
 def _is_any(host: str) -> bool:

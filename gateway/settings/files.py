@@ -130,10 +130,8 @@ def load_document(source: Path | SettingsFile, env: Mapping[str, str]) -> Docume
     path = file.path
     root = _compose(file.text, path)
     parser = _Parser(path, env, file.references)
-    values = parser.parse_value(root, ()) if root is not None else {}
-    if values is None:
-        values = {}
-    if not isinstance(values, dict):
+    values = parser.parse_value(root, ()) if root is not None else None
+    if not isinstance(values, dict | None):
         parser.add_problem(1, "must be a mapping of settings")
     if parser.problems:
         raise SettingsError(parser.problems)
@@ -169,18 +167,13 @@ def _compose(text: str, path: Path) -> Node | None:
         # The error's own text quotes the file, which may hold secrets.
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        hint = _FLOW_HINT if "${" in _line_of(text, line) else ""
+        hint = _FLOW_HINT if any("${" in each for each in text.splitlines()[line - 1 : line]) else ""
         problem = Problem(f"{path}:{line}", f"not valid YAML: {error.problem or error.context}{hint}")
     except yaml.YAMLError:
         problem = Problem(str(path), "not valid YAML: it contains characters that are not allowed")
     except RecursionError:
         problem = Problem(str(path), "is nested too deeply")
     raise SettingsError([problem])
-
-
-def _line_of(text: str, line: int) -> str:
-    lines = text.splitlines()
-    return lines[line - 1] if line <= len(lines) else ""
 
 
 def _typed(node: ScalarNode) -> object:

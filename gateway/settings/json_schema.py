@@ -46,7 +46,7 @@ def _make_value(node: Node) -> Node:
     """What a key, an element of a list or a named entry may be."""
     said = {key: node[key] for key in _SAID_OF_A_KEY if key in node}
     choices = [_make_choice(choice) for choice in node.get("anyOf", [node])]
-    if any(_is_no_text(choice) for choice in choices):
+    if any(choice.get("type") in _NOT_TEXTS or "enum" in choice for choice in choices):
         choices.append({"$ref": f"#/definitions/{_REFERENCE}"})
     if any(_may_be_empty(choice) for choice in choices) and _NULL not in choices:
         choices.append(_NULL)
@@ -59,10 +59,6 @@ def _make_choice(node: Node) -> Node:
         if isinstance(choice.get(key), dict):
             choice[key] = _make_value(choice[key])
     return choice
-
-
-def _is_no_text(choice: Node) -> bool:
-    return choice.get("type") in _NOT_TEXTS or "enum" in choice
 
 
 def _may_be_empty(choice: Node) -> bool:

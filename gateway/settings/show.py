@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from gateway.core.policy import Policy
 from gateway.settings.checks import is_loopback
 from gateway.settings.load import BUILT_IN_UPSTREAMS
-from gateway.settings.schema import WIRE_FORMATS, Settings, TenantSettings, UpstreamSettings
+from gateway.settings.schema import WIRE_FORMATS, Settings, TenantSettings
 from gateway.store.redis_address import is_redis, parse_address
 
 
@@ -69,7 +69,9 @@ def describe_texts(settings: Settings) -> str:
 
 def list_what_it_does(settings: Settings) -> Iterator[tuple[str, str]]:
     for upstream in settings.upstreams.values():
-        yield "upstream", _describe_upstream(upstream)
+        key = "uses its own key" if upstream.api_key else "forwards the caller's credential"
+        formats = ", ".join(sorted(upstream.formats))
+        yield "upstream", f"{upstream.name}: {upstream.base_url} ({formats}; {key})"
     yield from _describe_routes(settings)
     for name, policy in settings.policies.items():
         yield "policy", f"{name}: {_describe_policy(policy)}"
@@ -96,11 +98,6 @@ def _describe_tenant(tenant: TenantSettings) -> str:
     )
     parts += [f"{name}: {number:,}" for name, number in counted if number is not None]
     return f"{tenant.name}: {', '.join(parts)}"
-
-
-def _describe_upstream(upstream: UpstreamSettings) -> str:
-    key = "uses its own key" if upstream.api_key else "forwards the caller's credential"
-    return f"{upstream.name}: {upstream.base_url} ({', '.join(sorted(upstream.formats))}; {key})"
 
 
 def _describe_routes(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -127,7 +127,9 @@ def _make_problem(place: Location, detail: ErrorDetails, document: Document) -> 
     elif detail["type"] == _UNKNOWN:
         text = _unknown_key(place)
     else:
-        words = _WORDS.get(detail["type"]) or _plain(detail["msg"])
+        words = _WORDS.get(detail["type"]) or detail["msg"].removeprefix("Value error, ").replace(
+            "Input should be", "must be"
+        )
         if detail["type"] == "int_type" and place[-1] in _TOKEN_COUNTS:
             words += " of tokens: 128K is written 128000"
         text = f"{render_location(place)}: {words}" if place else words
@@ -138,10 +140,6 @@ def render_location(location: Location) -> str:
     """Such as `tenants[0].keys`."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return steps.removeprefix(".")
-
-
-def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "must be")
 
 
 def _unknown_key(location: Location) -> str:

@@ -14,7 +14,6 @@ from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.single import LeaseTimes, Single
-from gateway.state.summary_edits import SummaryEdits
 from gateway.state.tasks import Tasks
 
 
@@ -32,4 +31,3 @@ class State:
         self.calibrations = Calibrations(storage, self.news)
         self.owned_names = OwnedNames(storage)
         self.single = Single(storage.store, storage.records.failures, times or LeaseTimes())
-        self.edits = SummaryEdits(self.pivots, self.single)

@@ -86,8 +86,8 @@ class Cached(Generic[K]):
         """
         self.records = records
         self._storage = storage
-        self._weigh = weigh or _weigh_plain
-        self._is_better = is_better or _is_never
+        self._weigh = weigh or (lambda _: RECORD_WEIGHT_BYTES)
+        self._is_better = is_better or (lambda *_: False)
         self._on_held, self._on_lost = on_held, on_lost
         self._held: Lru[str, _Held[K]] = storage.memory.shelf(lambda held: (held.whose,), storage.max_bytes)
 
@@ -237,15 +237,7 @@ class Cached(Generic[K]):
         return self._weigh(held.record) if held.record is not None else _ABSENT_WEIGHT_BYTES
 
 
-def _is_never(*_: object) -> bool:
-    return False
-
-
 def _find_group(record: object) -> str:
     """Its conversation, if it belongs to one."""
     group: str = getattr(record, "conversation", "")
     return group
-
-
-def _weigh_plain(_: object) -> int:
-    return RECORD_WEIGHT_BYTES

@@ -192,18 +192,12 @@ class Heads:
     def _put(self, head: Head, keep_seconds: float | None = None) -> None:
         self._records.put(head.owner, head.key, head, group=head.conversation, keep_seconds=keep_seconds)
 
-    def is_durable(
-        self,
-        conversation_id: str,
-        pivot: str | None,
-        batches: tuple[str, ...],
-        recalls: tuple[str, ...] = (),
-    ) -> bool:
-        """Whether a head of this branch names these in the store, where no sudden end can lose it."""
-        branch = self._branches.get(conversation_id)
+    def is_durable(self, head: Head) -> bool:
+        """Whether a head of its branch names the same in the store, where no sudden end can lose it."""
+        branch = self._branches.get(head.conversation)
         if branch is None or branch.durable is None or branch.durable[1] != self._memory.generation:
             return False
-        return _name(branch.durable[0]) == (pivot, batches, recalls)
+        return _name(branch.durable[0]) == _name(head)
 
     async def save_durably(self, head: Head) -> None:
         """In the store when this returns, and not in memory. Raises StoreError."""

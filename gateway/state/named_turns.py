@@ -115,16 +115,12 @@ class NamedTurns:
     async def load_all(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, NamedTurn]:
         """Those of the responses that the store has, in two round trips."""
         found: dict[str, NamedTurn] = {}
-        for name, value in (await self._load("turn", owner, upstream, names)).items():
+        for name, value in (await self.load("turn", owner, upstream, names)).items():
             try:
                 found[name] = _decoder.decode(value)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
         return found
-
-    async def load_items(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
-        """Those of the items that the store has, in two round trips."""
-        return await self._load("item", owner, upstream, names)
 
     def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> None:
         """Queued for the store."""
@@ -154,12 +150,12 @@ class NamedTurns:
         self._unwritten[make_tag(owner), job.name] = job
         return True
 
-    async def _load(self, kind: _Kind, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
-        """A request whose names cannot be asked for passes as it came, as one that names something else."""
-        tag, keys = (
-            make_tag(owner),
-            {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names},
-        )
+    async def load(self, kind: _Kind, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Those of the values that the store has, in two round trips. A request whose names cannot be asked
+        for passes as it came, as one that names something else.
+        """
+        tag = make_tag(owner)
+        keys = {f"{kind}.{make_name_key(owner, upstream, name)}": name for name in names}
         jobs = {key: job for key in keys if (job := self._unwritten.get((tag, key))) is not None}
         found = {key: job.value for key, job in jobs.items() if not self._is_deleted(job)}
         asked = [key for key in keys if key not in jobs]

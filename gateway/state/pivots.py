@@ -6,6 +6,7 @@ bytes. So other processes are told of pivots only.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -17,7 +18,7 @@ from gateway.lru import weigh_texts
 from gateway.state.cached import RECORD_WEIGHT_BYTES, Cached, Storage
 from gateway.state.news import ChainPlace, StateNews
 from gateway.state.trip import Trip
-from gateway.store.interface import Lease, StoreError
+from gateway.store.interface import Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
 
 # Of a conversation that this process has seen before, so many of the newest links are asked for. It knows
@@ -40,8 +41,14 @@ class Pivots:
             on_held=self._note_held,
             on_lost=self._note_lost,
         )
-        self._batches = Cached(storage, records.batches, weigh=_weigh_batch)
-        self._recalls = Cached(storage, records.recalls, weigh=_weigh_recall)
+        self._batches = Cached(
+            storage,
+            records.batches,
+            weigh=lambda batch: RECORD_WEIGHT_BYTES + 96 * len(batch.marks) + weigh_texts(batch.placeholder),
+        )
+        self._recalls = Cached(
+            storage, records.recalls, weigh=lambda recall: RECORD_WEIGHT_BYTES + weigh_texts(recall.text)
+        )
         self._caches: dict[type[SentPart], Cached[Any]] = {
             Pivot: self._pivots,
             Batch: self._batches,
@@ -100,6 +107,13 @@ class Pivots:
         trip.ask(self._pivots.records, (key,), take)
         await trip.run()
         return self.find(key)
+
+    async def find_edited(self, pivot: Pivot) -> Pivot | None:
+        """What a person has written in its place; None if the store does not say."""
+        with suppress(Unknown):
+            stored = await self.load_again(pivot.owner, pivot.key)
+            return stored if stored is not None and stored.is_edited else None
+        return None
 
     async def save_new(self, pivot: Pivot) -> Pivot:
         """The pivot that is used from now on: this one, or the one that was stored under its key before.
@@ -272,11 +286,3 @@ def _weigh_pivot(pivot: Pivot) -> int:
     original = pivot.original.text if pivot.original is not None else None
     texts = (pivot.summary, original, pivot.question, pivot.resume, pivot.framing, pivot.recalled)
     return RECORD_WEIGHT_BYTES + weigh_texts(*texts) + pivot.lists.weight_bytes
-
-
-def _weigh_batch(batch: Batch) -> int:
-    return RECORD_WEIGHT_BYTES + 96 * len(batch.marks) + weigh_texts(batch.placeholder)
-
-
-def _weigh_recall(recall: Recall) -> int:
-    return RECORD_WEIGHT_BYTES + weigh_texts(recall.text)

@@ -152,13 +152,19 @@ class Single:
     async def claim(self, owner: str, name: str) -> Lease | HeldLease:
         return await self._store.claim(make_tag(owner), name, ttl=self._times.keep_seconds)
 
-    async def wait(self, held: HeldLease) -> None:
-        """Until it is released or its time is over, unless it was renewed."""
-        await self._store.until_free(held)
-
-    def holding(self, lease: Lease) -> AbstractAsyncContextManager[None]:
-        """Renews a lease, and releases it at the end. What is done inside is done even if it is lost."""
-        return self._keeping(lambda: lease)
+    @asynccontextmanager
+    async def hold(self, owner: str, name: str, most_seconds: float) -> AsyncIterator[Lease]:
+        """The lease of a piece of work, which nobody else does meanwhile. What is done inside is done even if
+        it is lost. Raises LeaseLost if another one holds it for so long, StoreError.
+        """
+        try:
+            async with asyncio.timeout(most_seconds):
+                while isinstance(lease := await self.claim(owner, name), HeldLease):
+                    await self._store.until_free(lease)
+        except TimeoutError:
+            raise LeaseLost from None
+        async with self._keeping(lambda: lease):
+            yield lease
 
     async def note_failure(self, owner: str, lease: Lease, reason: str) -> None:
         record = FailedCompaction(fence=lease.fence, reason=reason)

@@ -148,12 +148,15 @@ def judge(path: Path) -> FileState:
         return FileState.DAMAGED if len(head) < 100 else FileState.FOREIGN
     if int.from_bytes(head[60:64], "big") != VERSION:
         return FileState.OTHER_VERSION
-    # A log holds what the file may lack.
-    log = path.with_name(f"{path.name}-wal")
-    has_log = log.exists() and log.stat().st_size > 0
     page_bytes = int.from_bytes(head[16:18], "big")
     is_short = size < page_bytes * int.from_bytes(head[28:32], "big")
-    return FileState.DAMAGED if is_short and not has_log else FileState.OURS
+    # A log holds what the file may lack.
+    return FileState.DAMAGED if is_short and not _has_log(path) else FileState.OURS
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def begin(connection: sqlite3.Connection, until: float) -> None:
@@ -296,18 +299,13 @@ class Database:
             connection.execute("SELECT 1 FROM record LIMIT 1")
         except sqlite3.OperationalError as error:
             connection.close()
-            if isinstance(translate(error), Damaged | Unknown) or self._has_log():
+            if isinstance(translate(error), Damaged | Unknown) or _has_log(self._path):
                 raise
             # A full disk has no room for the index of the log. Without a log none is needed.
             connection = self._open(self._path, "&immutable=1")
             session.is_provisional = True
         session.connection, session.identity = connection, identity
         return connection
-
-    def _has_log(self) -> bool:
-        assert self._path is not None
-        log = self._path.with_name(f"{STATE_NAME}-wal")
-        return log.exists() and log.stat().st_size > 0
 
     def _open(self, path: Path, options: str = "") -> sqlite3.Connection:
         """Never makes a file. The thread that closes it may be another one."""

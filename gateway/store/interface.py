@@ -94,6 +94,7 @@ class Listener(Protocol):
 
     def on_news(self, tag: str, text: str) -> None:
         """Another process has published this."""
+        return
 
     def on_purged(self, tag: str, group: str | None, number: int) -> None:
         """Everything of the tag is deleted, or of one group of it; also by this process itself. number: the
@@ -102,6 +103,7 @@ class Listener(Protocol):
 
     def on_gap(self) -> None:
         """News may have been missed, or the store may have lost records."""
+        return
 
 
 class Store(Protocol):

@@ -8,7 +8,7 @@ from gateway.core.history.pivot import Pivot
 from gateway.state import State
 from gateway.state.cached import Storage
 from gateway.state.single import LeaseTimes
-from gateway.store.interface import Lease, Store
+from gateway.store.interface import Store
 from tests.toy.shared_store import SharedStore, ToyServer
 
 
@@ -34,9 +34,7 @@ async def connect(server: ToyServer) -> tuple[SharedStore, State]:
 
 async def save_pivot(state: State, pivot: Pivot) -> None:
     """Durably, also in the place of another one, as a compaction does."""
-    lease = await state.single.claim(pivot.owner, pivot.key)
-    assert isinstance(lease, Lease)
-    async with state.single.holding(lease):
+    async with state.single.hold(pivot.owner, pivot.key, 20.0) as lease:
         assert await state.pivots.save_leased(lease, pivot) is pivot
 
 

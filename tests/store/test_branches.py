@@ -1,6 +1,7 @@
 """What is known of a branch: heads, markers, ends of histories, recalls, names and learned numbers."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -46,18 +47,19 @@ async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_ca
     store = await make_store()
     heads = make_state(store).heads
     head = make_head(talk(3), pivot="aa", batches=("bb",))
-    assert not heads.is_durable("c", "aa", ("bb",))
+    assert not heads.is_durable(head)
     await heads.save_durably(head)
-    assert heads.is_durable("c", "aa", ("bb",))
+    assert heads.is_durable(head)
     assert heads.find(talk(3), "s") is None
     heads.hold(head)
     assert heads.find(talk(3), "s") == head
-    assert not heads.is_durable("c", "aa", ("bb",), ("cc",))
-    assert not heads.is_durable("c", "aa", ()) and not heads.is_durable("d", "aa", ("bb",))
+    others: list[dict[str, Any]] = [{"recalls": ("cc",)}, {"batches": ()}, {"conversation": "d"}]
+    for other in others:
+        assert not heads.is_durable(replace(head, **other))
     # Another process finds it, and knows that it is durable.
     after = make_state(store)
     assert await load_head(after, talk(5)) == head
-    assert after.heads.is_durable("c", "aa", ("bb",))
+    assert after.heads.is_durable(head)
 
 
 async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
@@ -81,10 +83,10 @@ async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_
     heads, head = state.heads, make_head(talk(3), pivot="aa")
     heads.save(head)
     await heads.save_durably(head)
-    assert heads.is_current(head) and heads.is_durable("c", "aa", ())
+    assert heads.is_current(head) and heads.is_durable(head)
     assert not heads.is_worth_saving(head)
     await store.mend()
-    assert not heads.is_current(head) and not heads.is_durable("c", "aa", ())
+    assert not heads.is_current(head) and not heads.is_durable(head)
     assert heads.is_worth_saving(head)
     heads.hold(make_head(talk(4)))
     assert heads.is_current(make_head(talk(4)))

@@ -17,7 +17,6 @@ from gateway.core.history.lists import NAMES_HEADING
 from gateway.core.history.pivot import Mark, Pivot, edit_pivot
 from gateway.state import State
 from gateway.state.news import ChainPlace
-from gateway.state.summary_edits import SummaryEdits
 from gateway.store.interface import Key, Lease, StoreError, Unknown
 from gateway.store.keys import make_tag
 from gateway.store.sqlite import SqliteStore
@@ -231,7 +230,7 @@ _PIVOT = make_pivot(talk(2), 3)
 
 async def edit(state: State, pivot: Pivot, text: str) -> Pivot:
     edited = edit_pivot(pivot, text, 0, 0, 5.0)
-    async with state.edits.hold(pivot.owner, pivot.key) as lease:
+    async with state.single.hold(pivot.owner, pivot.key, 20.0) as lease:
         assert await state.pivots.save_edited(lease, edited)
     return edited
 
@@ -244,16 +243,16 @@ async def test_two_never_hold_one_name_at_once(is_shared: bool) -> None:
     order: list[str] = []
     is_held = asyncio.Event()
 
-    async def work(edits: SummaryEdits, name: str) -> None:
-        async with edits.hold("t", "aa"):
+    async def work(state: State, name: str) -> None:
+        async with state.single.hold("t", "aa", 20.0):
             order.append(f"{name} begins")
             is_held.set()
             await asyncio.sleep(0)
             order.append(f"{name} ends")
 
-    first = asyncio.create_task(work(one.edits, "one"))
+    first = asyncio.create_task(work(one, "one"))
     await is_held.wait()
-    await asyncio.gather(first, work(other.edits, "other"))
+    await asyncio.gather(first, work(other, "other"))
     assert order == ["one begins", "one ends", "other begins", "other ends"]
 
 
@@ -349,7 +348,7 @@ async def test_a_head_that_is_deleted_while_it_is_written_is_not_taken_for_durab
         await store.delete(make_tag("t"), head.conversation)
         with suppress(StoreError):
             await writing
-        assert not heads.is_durable(head.conversation, head.pivot, head.batches)
+        assert not heads.is_durable(head)
 
 
 @asynccontextmanager

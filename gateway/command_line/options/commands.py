@@ -85,7 +85,7 @@ class CommandOptions:
 
     help: str
     description: str
-    add: Callable[[argparse.ArgumentParser], None]
+    add: Callable[[argparse.ArgumentParser], object]
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -245,10 +245,6 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", action="store_true", help="keep the page open after the session, until Ctrl-C"
     )
-
-
-def _add_nothing(_: argparse.ArgumentParser) -> None:
-    """The command has no options."""
 
 
 def _parse_workers(text: str) -> int:
@@ -520,10 +516,6 @@ _ACTIONS: Final = {
 }
 
 
-def _add_conversations(parser: argparse.ArgumentParser) -> None:
-    add_commands(parser, _ACTIONS, name="action")
-
-
 def _add_top(parser: argparse.ArgumentParser) -> None:
     add_admin(parser)
     parser.add_argument("--once", action="store_true", help="print once and end")
@@ -540,14 +532,16 @@ COMMANDS: Final = {
     "models": CommandOptions("say which window a model gets, and from which source", _MODELS, _add_models),
     "check": CommandOptions("check a settings file and say what it means", _CHECK, _add_check),
     "conversations": CommandOptions(
-        "list, show, search, compact or delete conversations", _CONVERSATIONS, _add_conversations
+        "list, show, search, compact or delete conversations",
+        _CONVERSATIONS,
+        partial(add_commands, commands=_ACTIONS, name="action"),
     ),
     "top": CommandOptions("watch the conversations of a running gateway", _TOP, _add_top),
     "tenants": CommandOptions(
         "list the tenants, or delete everything of one of them", _TENANTS, _add_tenants
     ),
     "schema": CommandOptions(
-        "print the JSON schema of the settings file, for editors", _SCHEMA, _add_nothing
+        "print the JSON schema of the settings file, for editors", _SCHEMA, lambda _: None
     ),
     "health": CommandOptions("ask a running gateway whether it is well", _HEALTH, _add_health),
 }
