@@ -65,7 +65,7 @@ class CompactionLogWriter:
         number = next(self._numbers)
         time = f"{int(entry.at_seconds * 1_000_000):014x}.{number:08x}.{self._name}"
         self._records.put(turn.owner, f"{turn.conversation_id}:{time}", entry, group=turn.conversation_id)
-        if number % _TRIM_ENTRIES == _TRIM_ENTRIES - 1:
+        if secrets.randbelow(_TRIM_ENTRIES) == 0:
             self._trimming.spawn(self._trim(turn.owner, turn.conversation_id))
 
     async def load(self, tag: str, conversation_id: str) -> Sequence[LogEntry]:

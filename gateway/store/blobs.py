@@ -47,6 +47,9 @@ _REMOVE: Final = (
     "DELETE FROM Cache WHERE rowid IN"
     " (SELECT rowid FROM Cache WHERE tag BETWEEN ? AND ? AND store_time<=? LIMIT ?)"
 )
+_REMOVE_EXPIRED: Final = (
+    "DELETE FROM Cache WHERE rowid IN (SELECT rowid FROM Cache WHERE expire_time<? LIMIT ?)"
+)
 # A clock that is wrong at the start can be set before anything expires.
 _SWEEP_SECONDS: Final = 600.0
 
@@ -169,15 +172,15 @@ class DiskBlobs(Blobs):
         ranges = [_find_range(tag, group) for group in (groups if groups is not None else [None])]
         count = 0
         for places in ranges:
-            count += await self._remove(*places, math.inf)
+            count += await self._remove(_REMOVE, *places, math.inf)
         await self._call(_empty_log)
         return count
 
-    async def _remove(self, first: str, last: str, before: float) -> int:
+    async def _remove(self, statement: str, *values: object) -> int:
         """In steps, so that nobody waits for it for long."""
         count, step = 0, _STEP
         while step == _STEP:
-            step = await self._call(partial(_remove_some, (first, last, before)))
+            step = await self._call(partial(_remove_some, statement, (*values, _STEP)))
             count += step
         return count
 
@@ -208,7 +211,7 @@ class DiskBlobs(Blobs):
             return max([before, *(at for place, at in self._put_at.items() if first <= place <= last)])
 
         try:
-            await self._remove(first, last, await self._call(find_end))
+            await self._remove(_REMOVE, first, last, await self._call(find_end))
             await self._call(_empty_log)
         except StoreError as error:
             _log.warning("store %s: what was purged is not removed from it: %s", self._folder, error)
@@ -218,7 +221,7 @@ class DiskBlobs(Blobs):
         while True:
             await asyncio.sleep(self._sweep_seconds)
             with suppress(StoreError):
-                if identify(self._path) is not None and await self._call(lambda cache: cache.expire()):
+                if identify(self._path) is not None and await self._remove(_REMOVE_EXPIRED, time.time()):
                     await self._call(_empty_log)
 
     async def _call(self, call: Callable[[diskcache.Cache], _Result]) -> _Result:
@@ -311,7 +314,10 @@ def _mapped_errors() -> Iterator[None]:
             yield
         except diskcache.Timeout as error:
             # It stands for any failure of BEGIN.
-            raise error.__context__ or Unknown("another process has locked the database") from error
+            cause = error.__context__
+            if isinstance(cause, sqlite3.Error):
+                raise cause from error
+            raise Unknown("another process has locked the database") from error
 
 
 def _join(*parts: str) -> str:
@@ -324,11 +330,11 @@ def _find_range(tag: str, group: str | None) -> tuple[str, str]:
     return (f"{tag}/", f"{tag}0") if group is None else (_join(tag, group), _join(tag, group))
 
 
-def _remove_some(places: tuple[str, str, float], cache: diskcache.Cache) -> int:
+def _remove_some(statement: str, values: Sequence[object], cache: diskcache.Cache) -> int:
     """Returns how many. diskcache itself asks neither for the time nor for a range."""
     with closing(_connect(cache)) as connection:
         connection.execute("PRAGMA secure_delete=ON").fetchall()
-        return connection.execute(_REMOVE, (*places, _STEP)).rowcount
+        return connection.execute(statement, values).rowcount
 
 
 def _empty_log(cache: diskcache.Cache) -> None:
