@@ -1,5 +1,6 @@
 """What the operations of the admin API answer. Times are ISO 8601 in UTC; money is in US dollars."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from gateway.activity.rows import Row
 from gateway.activity.series import PrefixChange
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionReason, CompactionTrigger, SummaryKind
-from gateway.core.session.work import ChangeKind
+from gateway.core.session.work import ChangeKind, TouchedFile
 from gateway.originals.removed import RemovalKind
 from gateway.purge import PurgeCount
 from gateway.sessions.record import TitleSource
@@ -324,20 +325,6 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 # conversation after its leading block.
 
 
-class SessionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """additions, deletions: lines, summed over the changes of which they are known. unknown: the number of
-    the others, such as a whole file that was written over one that was not seen.
-    """
-
-    path: str
-    kind: ChangeKind
-    changes: int
-    additions: int
-    deletions: int
-    unknown: int
-    moved_from: str | None
-
-
 class SessionCommand(msgspec.Struct, frozen=True, kw_only=True):
     """exit_code: null where the result does not tell."""
 
@@ -381,7 +368,7 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     updated: str | None
     additions: int
     deletions: int
-    files: list[SessionFile]
+    files: Sequence[TouchedFile]
     left_files: int
     commands: list[SessionCommand]
     left_commands: int

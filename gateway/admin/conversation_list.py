@@ -77,12 +77,9 @@ def read_cursor(cursor: str) -> ListPlace:
 def _matches(found: ConversationActivity, query: ListQuery) -> bool:
     if query.tenant not in (None, found.tenant) or query.model not in (None, found.model):
         return False
-    return query.purpose in (None, found.purpose) and (not query.q or _holds(found, query.q.casefold()))
-
-
-def _holds(found: ConversationActivity, part: str) -> bool:
-    names = (found.id, found.session or "", found.model, found.upstream, found.tenant)
-    return any(part in name.casefold() for name in names)
+    names, part = (found.id, found.session or "", found.model, found.upstream), query.q.casefold()
+    is_named = not part or any(part in name.casefold() for name in (*names, found.tenant))
+    return query.purpose in (None, found.purpose) and is_named
 
 
 def make_totals(rows: Sequence[Row]) -> TotalsPage:

@@ -15,8 +15,6 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 # Every operation may answer these: the token is missing, the host is wrong.
 _ALWAYS: Final = (401, 403)
-# And each one that a supervisor asks of its workers: they do not answer.
-_OF_WORKERS: Final = (503,)
 _PROBLEMS: Final = {
     400: "The request is not understood.",
     401: "The token is missing or wrong.",
@@ -29,15 +27,11 @@ _PROBLEMS: Final = {
 
 
 async def show_document(_: web.Request) -> web.Response:
-    return web.Response(body=render_document(), content_type=JSON)
+    return web.Response(body=_render_document(), content_type=JSON)
 
 
 @cache
-def render_document() -> bytes:
-    return msgspec.json.format(msgspec.json.encode(make_document()), indent=2)
-
-
-def make_document() -> JSONObject:
+def _render_document() -> bytes:
     types = sorted(
         {type_ for each in OPERATIONS for type_ in (each.answer, each.body) if type_ is not None},
         key=lambda type_: type_.__name__,
@@ -46,7 +40,7 @@ def make_document() -> JSONObject:
     paths: dict[str, JSONObject] = {}
     for operation in OPERATIONS:
         paths.setdefault(PREFIXES[0] + operation.path, {})[operation.method.lower()] = _describe(operation)
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {"title": "Admin API of the context window gateway", "version": __version__},
         "paths": paths,
@@ -57,6 +51,7 @@ def make_document() -> JSONObject:
         # Without `admin.token` no token is needed.
         "security": [{"token": []}, {}],
     }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2)
 
 
 def _describe(operation: Operation) -> JSONObject:
@@ -82,10 +77,16 @@ def _describe_answer(operation: Operation) -> JSONObject:
 
 def _describe_problems(operation: Operation) -> JSONObject:
     content = {PROBLEM: {"schema": _refer(ProblemDetails)}}
-    asked = () if operation.reach == "supervisor" else _OF_WORKERS
+    statuses = {*_ALWAYS, *operation.problems}
+    if operation.reach != "supervisor":
+        # The workers do not answer.
+        statuses.add(503)
+    if operation.query is not None or operation.body is not None:
+        statuses.add(400)
+    if "{" in operation.path:
+        statuses.add(404)
     return {
-        str(status): {"description": _PROBLEMS[status], "content": content}
-        for status in sorted({*_ALWAYS, *asked, *operation.problems})
+        str(status): {"description": _PROBLEMS[status], "content": content} for status in sorted(statuses)
     }
 
 

@@ -132,14 +132,14 @@ class Operation:
     status: int = 200
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
-    # Statuses of its problems, beside those that every operation has.
+    # Statuses of its problems, beside those that follow from its path, query, body and reach.
     problems: tuple[int, ...] = ()
     reach: Reach = "newest"
     # Other forms of the answer, as texts.
     more_media: tuple[str, ...] = ()
 
 
-_PATTERNS: Final = {"id": "[0-9a-f]{1,64}", "digest": "[0-9a-f]{64}", "key": "[0-9a-f]{1,128}"}
+_PATTERNS: Final = {"id": "[0-9a-f]{1,64}", "digest": "[0-9a-f]{64}", "key": "[0-9a-f]{1,64}"}
 _ONE: Final = "/conversations/{id}"
 _SUMMARY: Final = _ONE + "/summaries/{key}"
 
@@ -157,7 +157,6 @@ OPERATIONS: Final = (
         summary="Conversations, the newest first.",
         answer=ConversationList,
         query=ListQuery,
-        problems=(400,),
         reach="list",
     ),
     Operation(
@@ -172,14 +171,12 @@ OPERATIONS: Final = (
         path=_ONE,
         summary="One conversation, with its thresholds.",
         answer=ConversationPage,
-        problems=(404,),
     ),
     Operation(
         name="listRequests",
         path=_ONE + "/requests",
         summary="The tokens of its requests, the oldest first.",
         answer=RequestList,
-        problems=(404,),
     ),
     Operation(
         name="compact",
@@ -189,7 +186,7 @@ OPERATIONS: Final = (
         answer=CompactionBegun,
         status=202,
         body=CompactBody,
-        problems=(400, 404, 409, 503),
+        problems=(409,),
         reach="body",
     ),
     Operation(
@@ -197,7 +194,7 @@ OPERATIONS: Final = (
         path=_ONE + "/export",
         summary="Its newest body, its requests and its summaries as lines of JSON, for `refold replay`.",
         media=NDJSON,
-        problems=(403, 404, 409),
+        problems=(409,),
         reach="body",
     ),
     Operation(
@@ -205,7 +202,6 @@ OPERATIONS: Final = (
         path=_ONE + "/log",
         summary="What was summarized, pruned or edited, or failed; the newest first.",
         answer=LogPage,
-        problems=(404,),
         reach="stored",
     ),
     Operation(
@@ -214,14 +210,12 @@ OPERATIONS: Final = (
         summary="Which messages were removed from what is sent.",
         answer=OriginalList,
         query=OriginalsQuery,
-        problems=(400, 404),
         reach="stored",
     ),
     Operation(
         name="showOriginal",
         path=_ONE + "/originals/{digest}",
         summary="A removed message as it was received.",
-        problems=(403, 404),
         reach="stored",
     ),
     Operation(
@@ -230,7 +224,6 @@ OPERATIONS: Final = (
         summary="Searches the messages that were removed from what is sent.",
         answer=SearchPage,
         query=SearchQuery,
-        problems=(400, 403, 404, 503),
         reach="stored",
     ),
     Operation(
@@ -239,7 +232,7 @@ OPERATIONS: Final = (
         summary="The newest request: the array as received beside the array as sent.",
         answer=MessagesPage,
         query=MessagesQuery,
-        problems=(400, 403, 404, 409),
+        problems=(409,),
         reach="body",
     ),
     Operation(
@@ -248,7 +241,6 @@ OPERATIONS: Final = (
         summary="What it worked on: title, files, commands, open to-dos, last summary; also as Markdown.",
         answer=SessionPage,
         query=SessionQuery,
-        problems=(400, 403, 404),
         reach="stored",
         more_media=(MARKDOWN,),
     ),
@@ -258,7 +250,6 @@ OPERATIONS: Final = (
         summary="What it changed in each file, or what one message changed.",
         answer=DiffPage,
         query=DiffQuery,
-        problems=(400, 403, 404),
         reach="stored",
     ),
     Operation(
@@ -266,7 +257,6 @@ OPERATIONS: Final = (
         path=_ONE + "/summaries",
         summary="Its summaries and digests, the newest first, with their versions.",
         answer=SummaryList,
-        problems=(404,),
     ),
     Operation(
         name="editSummary",
@@ -275,7 +265,7 @@ OPERATIONS: Final = (
         summary="Gives a summary another text, which is used from the next request on.",
         answer=SummaryRow,
         body=EditBody,
-        problems=(400, 403, 404, 409, 422),
+        problems=(409, 422),
         reach="body",
     ),
     Operation(
@@ -285,7 +275,7 @@ OPERATIONS: Final = (
         summary="Makes the text of an earlier version the newest one.",
         answer=SummaryRow,
         body=RestoreBody,
-        problems=(400, 403, 404, 409),
+        problems=(409,),
         reach="body",
     ),
     Operation(
@@ -294,7 +284,6 @@ OPERATIONS: Final = (
         path=_ONE,
         summary="Deletes a conversation with everything it left.",
         answer=Deletion,
-        problems=(404,),
         reach="stored",
     ),
     Operation(
@@ -304,7 +293,6 @@ OPERATIONS: Final = (
         summary="Deletes everything of a tenant; for `refold tenants purge`.",
         answer=PurgeCount,
         body=PurgeBody,
-        problems=(400, 503),
         reach="any",
     ),
     Operation(

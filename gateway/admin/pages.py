@@ -5,7 +5,6 @@ and change texts.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.activity.economics import fill
-from gateway.activity.rows import Row, make_row, render_second, render_time
+from gateway.activity.rows import Row, make_row, render_second
 from gateway.admin import session_pages, summary_pages, text_pages
 from gateway.admin.answers import (
     CompactionBegun,
@@ -24,15 +23,13 @@ from gateway.admin.answers import (
     Lines,
     LoggedCompaction,
     LogPage,
-    RequestList,
-    RequestRow,
     TotalsPage,
 )
 from gateway.admin.conversation_list import choose_shown, make_page, make_totals
 from gateway.admin.gateway_page import show_gateway
 from gateway.admin.openapi import show_document
 from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
-from gateway.admin.routing import AdminRefusal, Answer, make_routes, read_body, read_query
+from gateway.admin.routing import AdminRefusal, Answer, Handlers, make_routes, read_body, read_query
 from gateway.admin.sources import PageSources, unknown_conversation
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.head import Head
@@ -43,7 +40,6 @@ from gateway.store.keys import make_tag
 
 # Some 3 ms of the event loop.
 _ROWS_AT_ONCE: Final = 500
-_HEX: Final = re.compile(r"[0-9a-f]{1,64}")
 _NOT_SEEN: Final = "The gateway has nothing of this conversation any more. Compact it after its next request."
 
 
@@ -86,21 +82,6 @@ async def _show_conversation(sources: PageSources, request: web.Request) -> Conv
         lines=fill(Lines, known) if known.window else None,
         texts=sources.describe_texts(known),
     )
-
-
-async def list_requests(sources: PageSources, request: web.Request) -> RequestList:
-    known = sources.find(request)
-    rows = [
-        fill(
-            RequestRow,
-            point,
-            at=render_time(point.at_seconds),
-            soft=point.soft or None,
-            hard=point.hard or None,
-        )
-        for point in known.series.list_points()
-    ]
-    return RequestList(id=known.id, requests=rows, left_off=known.totals.requests - len(rows))
 
 
 async def _list_log(sources: PageSources, request: web.Request) -> LogPage:
@@ -152,7 +133,7 @@ async def _find_head(sources: PageSources, request: web.Request) -> Head:
 async def _delete(sources: PageSources, request: web.Request) -> Deletion:
     """Also of one that only the store knows. Returns once everything is deleted."""
     identity = request.match_info["id"]
-    tag = await sources.find_tag(identity) if _HEX.fullmatch(identity) else None
+    tag = await sources.find_tag(identity)
     if tag is None:
         raise unknown_conversation()
     try:
@@ -170,18 +151,6 @@ async def _purge(sources: PageSources, request: web.Request) -> PurgeCount:
         raise AdminRefusal(503, f"not deleted: {error}") from error
 
 
-async def _export(sources: PageSources, request: web.Request) -> web.StreamResponse:
-    return await text_pages.export(sources, request, list_requests, summary_pages.list_summaries)
-
-
-async def _stream_events(sources: PageSources, request: web.Request) -> web.StreamResponse:
-    return await sources.events.send(request)
-
-
-async def _show_document(_: PageSources, request: web.Request) -> web.StreamResponse:
-    return await show_document(request)
-
-
 async def _show_metrics(sources: PageSources, _: web.Request) -> web.Response:
     return web.Response(body=sources.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -191,7 +160,7 @@ _HANDLERS: Final[Mapping[str, Callable[[PageSources, web.Request], Awaitable[Ans
     "listConversations": _list_conversations,
     "showTotals": _show_totals,
     "showConversation": _show_conversation,
-    "listRequests": list_requests,
+    "listRequests": text_pages.list_requests,
     "compact": _compact,
     "listLog": _list_log,
     "listOriginals": text_pages.list_originals,
@@ -204,10 +173,8 @@ _HANDLERS: Final[Mapping[str, Callable[[PageSources, web.Request], Awaitable[Ans
     "editSummary": summary_pages.edit_summary,
     "restoreSummary": summary_pages.restore_summary,
     "deleteConversation": _delete,
-    "exportConversation": _export,
+    "exportConversation": text_pages.export,
     "purgeTenant": _purge,
-    "streamEvents": _stream_events,
-    "showDocument": _show_document,
 }
 
 
@@ -216,5 +183,7 @@ class AdminPages:
         self._sources = sources
 
     def routes(self) -> list[web.RouteDef]:
+        own: Handlers = {"streamEvents": self._sources.events.send, "showDocument": show_document}
         handlers = {name: partial(handle, self._sources) for name, handle in _HANDLERS.items()}
-        return [web.get("/metrics", partial(_show_metrics, self._sources)), *make_routes(handlers)]
+        metrics = web.get("/metrics", partial(_show_metrics, self._sources))
+        return [metrics, *make_routes({**handlers, **own})]

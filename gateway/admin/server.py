@@ -10,8 +10,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -23,8 +22,8 @@ from gateway.http.ports import describe_bind_error
 from gateway.http.server import find_guard, make_library_options
 from gateway.settings import Admin, is_loopback
 
-_FOLDER: Final = "page/static"
-_INDEX: Final = "index.html"
+_FOLDER: Final = Path(__file__).parents[1] / "page" / "static"
+_INDEX: Final = "/index.html"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -55,14 +54,18 @@ def load_page() -> dict[str, "Page"]:
 
     Read once. Only what was found then is served, so no path leads out of the folder.
     """
-    found = dict(_read(files("gateway").joinpath(_FOLDER), ""))
-    pages = {f"/{name}": _make_file_page(name, data) for name, data in found.items()}
-    return pages | ({"/": pages[f"/{_INDEX}"]} if _INDEX in found else {})
+    pages = {
+        f"/{path.relative_to(_FOLDER).as_posix()}": _make_file_page(path)
+        for path in sorted(_FOLDER.rglob("*"))
+        if path.suffix in _TYPES and path.is_file()
+    }
+    return pages | ({"/": pages[_INDEX]} if _INDEX in pages else {})
 
 
-def _make_file_page(name: str, data: bytes) -> "Page":
+def _make_file_page(path: Path) -> "Page":
+    data = path.read_bytes()
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-    headers = {**PAGE_HEADERS, "Content-Type": _TYPES[_find_ending(name)], "ETag": tag}
+    headers = {**PAGE_HEADERS, "Content-Type": _TYPES[path.suffix], "ETag": tag}
 
     async def send(request: web.Request) -> web.Response:
         if tag in request.headers.get("If-None-Match", ""):
@@ -70,20 +73,6 @@ def _make_file_page(name: str, data: bytes) -> "Page":
         return web.Response(body=data, headers=headers)
 
     return send
-
-
-def _read(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
-    for entry in sorted(folder.iterdir(), key=lambda each: each.name) if folder.is_dir() else ():
-        if entry.is_dir():
-            found += _read(entry, f"{prefix}{entry.name}/")
-        elif _find_ending(entry.name) in _TYPES:
-            found.append((prefix + entry.name, entry.read_bytes()))
-    return found
-
-
-def _find_ending(name: str) -> str:
-    return "." + name.rpartition(".")[2]
 
 
 log = logging.getLogger("gateway.admin")
@@ -188,7 +177,9 @@ class AdminServer:
             guard.end(is_last=False)
 
     async def _guard(self, request: web.Request, handler: Page) -> web.StreamResponse:
-        if not (self._has_own_host(request) and has_same_origin(request.headers)):
+        # On a loopback address only loopback names are allowed; elsewhere the token is the protection.
+        has_own_host = not is_loopback(self._settings.host) or names_loopback(request.headers)
+        if not (has_own_host and has_same_origin(request.headers)):
             return respond_problem(403, "wrong host or origin")
         if request.path not in self._open_paths and is_from_other_page(request.headers):
             return respond_problem(403, "not for pages of another address")
@@ -201,12 +192,6 @@ class AdminServer:
             return respond_problem(405, "not with this method", {"Allow": error.headers["Allow"]})
         except web.HTTPNotFound:
             return respond_problem(404, "no such page")
-
-    def _has_own_host(self, request: web.Request) -> bool:
-        """On a loopback address only loopback names are allowed; elsewhere the token is the protection."""
-        if not is_loopback(self._settings.host):
-            return True
-        return names_loopback(request.headers)
 
     def _has_token(self, request: web.Request) -> bool:
         if self._settings.token is None:

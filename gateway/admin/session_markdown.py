@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.admin.answers import SessionCommand, SessionFile, SessionPage, SessionTodo
+from gateway.admin.answers import SessionCommand, SessionPage
+from gateway.core.session.work import TouchedFile
 
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
 _BACKTICKS: Final = re.compile(r"`+")
@@ -28,7 +29,8 @@ def _list_lines(page: SessionPage) -> Iterator[str]:
         yield from map(_describe_file, page.files)
     if page.todos:
         yield from _begin("Open to-dos")
-        yield from map(_describe_todo, page.todos)
+        for todo in page.todos:
+            yield f"- [ ] {escape(todo.text)}" + (" (in progress)" if todo.in_progress else "")
     if page.commands:
         left = f": the newest {len(page.commands)}" if page.left_commands else ""
         yield from _begin(f"Commands{left}")
@@ -63,7 +65,7 @@ def _begin(title: str) -> Iterator[str]:
     yield ""
 
 
-def _describe_file(file: SessionFile) -> str:
+def _describe_file(file: TouchedFile) -> str:
     # Zeros would say that nothing was changed.
     is_counted = not file.unknown or bool(file.additions or file.deletions)
     numbers = f"+{file.additions} -{file.deletions}" if is_counted else ""
@@ -72,10 +74,6 @@ def _describe_file(file: SessionFile) -> str:
     kind = "" if file.kind == "changed" else f", {file.kind}"
     moved = f" from {quote(file.moved_from)}" if file.moved_from is not None else ""
     return f"- {quote(file.path)}: {numbers}{kind}{moved}"
-
-
-def _describe_todo(todo: SessionTodo) -> str:
-    return f"- [ ] {escape(todo.text)}" + (" (in progress)" if todo.in_progress else "")
 
 
 def _describe_command(command: SessionCommand) -> str:

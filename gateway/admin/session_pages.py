@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from aiohttp import hdrs, web
 from msgspec.structs import replace
 
-from gateway.activity.economics import fill
 from gateway.activity.record import ConversationActivity
 from gateway.activity.rows import render_second
 from gateway.admin.answers import (
@@ -15,7 +14,6 @@ from gateway.admin.answers import (
     LastSummary,
     MessageTitle,
     SessionCommand,
-    SessionFile,
     SessionPage,
     SessionTodo,
 )
@@ -128,15 +126,14 @@ def _choose_positions(work: SessionWork, message: int | None) -> range:
 def _make_page(identity: str, session: StoredSession | None, summary: LastSummary | None) -> SessionPage:
     """session: None if nothing of it is kept."""
     work = session.work if session is not None else NOTHING_DONE
-    files = [fill(SessionFile, file) for file in work.files]
     return SessionPage(
         id=identity,
         title=session.title or None if session is not None else None,
         title_from=session.title_from if session is not None else None,
         updated=render_second(session.updated_seconds) if session is not None else None,
-        additions=sum(file.additions for file in files),
-        deletions=sum(file.deletions for file in files),
-        files=files,
+        additions=sum(file.additions for file in work.files),
+        deletions=sum(file.deletions for file in work.files),
+        files=work.files,
         left_files=work.left_files,
         commands=[
             SessionCommand(message=each.position, command=each.command, exit_code=each.exit_code)

@@ -1,7 +1,5 @@
 """The summaries of a conversation: read, edited, restored."""
 
-import re
-from collections.abc import Awaitable
 from typing import Final
 
 from aiohttp import web
@@ -14,11 +12,10 @@ from gateway.admin.operations import EditBody, RestoreBody
 from gateway.admin.routing import AdminRefusal, read_body
 from gateway.admin.sources import PageSources, log_view
 from gateway.compaction.edit import EditRefused
-from gateway.core.compaction.request import find_reason
+from gateway.core.compaction.request import CompactionTrigger, SummaryKind, find_reason
 from gateway.core.history.pivot import Pivot
 from gateway.store.interface import StoreError
 
-_HEX: Final = re.compile(r"[0-9a-f]{1,64}")
 _STATUSES: Final = {"outdated": 409, "not in use": 409, "busy": 409, "unknown version": 404, "flawed": 422}
 
 
@@ -33,35 +30,32 @@ async def list_summaries(sources: PageSources, request: web.Request) -> SummaryL
 
 
 async def edit_summary(sources: PageSources, request: web.Request) -> SummaryRow:
-    known = sources.find_shown(request)
-    body, key = await read_body(request, EditBody), _read_key(request)
-    turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
-    return await _answer(sources, request, known, editor.edit(turn, key, body.text, body.based_on))
+    return await _change(sources, request, EditBody)
 
 
 async def restore_summary(sources: PageSources, request: web.Request) -> SummaryRow:
-    known = sources.find_shown(request)
-    body, key = await read_body(request, RestoreBody), _read_key(request)
-    turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
-    return await _answer(sources, request, known, editor.edit(turn, key, body.version, body.based_on))
+    return await _change(sources, request, RestoreBody)
 
 
-async def _answer(
-    sources: PageSources,
-    request: web.Request,
-    known: ConversationActivity,
-    editing: Awaitable[Pivot | EditRefused],
+async def _change(
+    sources: PageSources, request: web.Request, kind: type[EditBody | RestoreBody]
 ) -> SummaryRow:
     """Raises AdminRefusal if nothing was changed."""
+    known = sources.find_shown(request)
+    body = await read_body(request, kind)
+    turn, editor = sources.find_newest(known).turn, sources.find_serving().editor
+    wanted = body.text if isinstance(body, EditBody) else body.version
     try:
-        outcome = await editing
+        outcome = await editor.edit(turn, request.match_info["key"], wanted, body.based_on)
     except StoreError as error:
         raise AdminRefusal(503, f"not stored: {error}") from error
     if isinstance(outcome, EditRefused):
         raise AdminRefusal(_STATUSES[outcome.cause], outcome.reason)
     log_view(request, known.id, "summary")
     notes = {note.key: note for note in _list_notes(known)}
-    return await _describe(sources, known, notes.get(outcome.key) or _note(outcome), shows_texts=True)
+    pivot_kind: SummaryKind = "digest" if outcome.is_digest else "summary"
+    note = notes.get(outcome.key) or _note(outcome, pivot_kind, "manual" if outcome.is_manual else "auto")
+    return await _describe(sources, known, note, shows_texts=True)
 
 
 async def _describe(
@@ -96,14 +90,6 @@ def _find_state(known: ConversationActivity, note: SummaryNote) -> SummaryState:
     return "prepared" if note.is_unused and note.covers > covered else "replaced"
 
 
-def _read_key(request: web.Request) -> str:
-    """Raises AdminRefusal (404)."""
-    key = request.match_info["key"]
-    if not _HEX.fullmatch(key):
-        raise AdminRefusal(404, "no such summary is known")
-    return key
-
-
 def _list_notes(known: ConversationActivity) -> list[SummaryNote]:
     """The newest first, one of each summary. One in use that was made for another conversation, from which
     this one branched off, has no note of its own.
@@ -112,30 +98,19 @@ def _list_notes(known: ConversationActivity) -> list[SummaryNote]:
     for note in reversed(known.summaries):
         notes.setdefault(note.key, note)
     if known.pivot is not None and known.pivot.key not in notes:
-        return [_note_inherited(known.pivot), *notes.values()]
+        return [_note(known.pivot, known.pivot.kind, "auto"), *notes.values()]
     return list(notes.values())
 
 
-def _note_inherited(pivot: PivotNote) -> SummaryNote:
+def _note(pivot: Pivot | PivotNote, kind: SummaryKind, trigger: CompactionTrigger) -> SummaryNote:
     return SummaryNote(
         key=pivot.key,
         covers=pivot.covers,
         at_seconds=pivot.created_seconds,
-        kind=pivot.kind,
-        trigger="auto",
+        kind=kind,
+        trigger=trigger,
         reason="",
         pre_tokens=pivot.saved_tokens,
-    )
-
-
-def _note(pivot: Pivot) -> SummaryNote:
-    return SummaryNote(
-        key=pivot.key,
-        covers=pivot.covers,
-        at_seconds=pivot.created_seconds,
-        kind="digest" if pivot.is_digest else "summary",
-        trigger="manual" if pivot.is_manual else "auto",
-        reason="",
     )
 
 

@@ -1,10 +1,10 @@
 """What messages of a conversation said: those of its newest request, those that are not sent any more, and
-all of it as an export.
+all of it as an export, with the numbers of its requests.
 
 Originals are also shown of a conversation that an earlier process or another one has served.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -24,13 +24,14 @@ from gateway.admin.answers import (
     ReceivedRow,
     Removal,
     RequestList,
+    RequestRow,
     SearchPage,
     SentRow,
-    SummaryList,
 )
 from gateway.admin.operations import JSON, NDJSON, MessagesQuery, OriginalsQuery, SearchQuery
 from gateway.admin.routing import PRIVATE, AdminRefusal, read_query
 from gateway.admin.sources import PageSources, log_view, unknown_conversation
+from gateway.admin.summary_pages import list_summaries
 from gateway.conversations.branches import NewestRequest
 from gateway.core.errors import Overloaded, RequestRefused
 from gateway.core.money import render_price
@@ -167,16 +168,23 @@ def _describe_arrays(identity: str, newest: NewestRequest, arrays: Arrays) -> Me
 # The export
 
 
-async def export(
-    sources: PageSources,
-    request: web.Request,
-    list_requests: Callable[[PageSources, web.Request], Awaitable[RequestList]],
-    list_summaries: Callable[[PageSources, web.Request], Awaitable[SummaryList]],
-) -> web.StreamResponse:
-    """One conversation as lines of JSON, for `refold replay`: its newest body, requests and summaries.
+async def list_requests(sources: PageSources, request: web.Request) -> RequestList:
+    known = sources.find(request)
+    rows = [
+        fill(
+            RequestRow,
+            point,
+            at=render_time(point.at_seconds),
+            soft=point.soft or None,
+            hard=point.hard or None,
+        )
+        for point in known.series.list_points()
+    ]
+    return RequestList(id=known.id, requests=rows, left_off=known.totals.requests - len(rows))
 
-    list_requests, list_summaries: answer those operations.
-    """
+
+async def export(sources: PageSources, request: web.Request) -> web.StreamResponse:
+    """One conversation as lines of JSON, for `refold replay`: its newest body, requests and summaries."""
     known = sources.find_shown(request)
     sources.find_newest(known)
     requests, summaries = await list_requests(sources, request), await list_summaries(sources, request)

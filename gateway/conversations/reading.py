@@ -13,8 +13,10 @@ import msgspec
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.history.message import Message
+from gateway.core.history.transcript import UNKNOWN_ENTRY, TranscriptEntry
 from gateway.lru import weigh_texts
 from gateway.wire.body import (
+    JSON_ERRORS,
     UNBOUNDED,
     BodyBounds,
     RequestBody,
@@ -63,6 +65,13 @@ class Received(msgspec.Struct, frozen=True):
         """The slice of the message at a position of the conversation."""
         conversation = self.conversation
         return self.body.raw(len(conversation.leading) + conversation.index(position))
+
+    def entry(self, position: int) -> TranscriptEntry:
+        """What that message says. One that cannot be read says nothing."""
+        try:
+            return self.format.parse_entry(self.raw(position))
+        except (Unreadable, UnicodeError, *JSON_ERRORS):
+            return UNKNOWN_ENTRY
 
 
 # A known body by the key of its last message.

@@ -237,6 +237,10 @@ class Originals:
         None, "Days to keep it; null: as long as retention.days."
     )
 
+    def find_seconds(self, retention_seconds: float) -> float:
+        """How long what is kept is kept."""
+        return retention_seconds if self.days is None else self.days * 86_400
+
 
 @dataclass(config=STRICT, frozen=True, kw_only=True, slots=True)
 class Compaction:

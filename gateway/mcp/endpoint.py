@@ -105,12 +105,6 @@ class McpEndpoint:
         """Raises only ConnectionError, if the client hung up."""
         reply.answered.format = "mcp"
         try:
-            await self._respond(request, reply)
-        finally:
-            self.metrics.note_end(reply.end())
-
-    async def _respond(self, request: Request, reply: Reply) -> None:
-        try:
             await self._serve(request, reply)
         except RequestRefused as error:
             await reply.refuse(error)
@@ -121,6 +115,8 @@ class McpEndpoint:
             log.error("an MCP request failed inside the gateway: %s", type(error).__name__)
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             await reply.refuse(failure)
+        finally:
+            self.metrics.note_end(reply.end())
 
     async def _serve(self, request: Request, reply: Reply) -> None:
         self._check_page(request.head)

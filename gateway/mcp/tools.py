@@ -1,4 +1,4 @@
-"""The three tools that read originals: their descriptions, their arguments, and what they answer.
+"""The three tools that read originals: their arguments, and what they answer.
 
 Everything is looked up under the tag of the caller's tenant. Knows nothing of the protocol.
 """
@@ -75,24 +75,11 @@ class ListArguments(msgspec.Struct, frozen=True):
 A = TypeVar("A", SearchArguments, ReadArguments, ListArguments)
 
 
-class ToolDescription(NamedTuple):
-    """schema: of its arguments, JSON Schema."""
-
-    name: str
-    title: str
-    text: str
-    schema: dict[str, object]
-
-
 class ToolAnswer(NamedTuple):
     """result: failed also for arguments that are wrong."""
 
     text: str
     result: SearchResult
-
-    @property
-    def is_error(self) -> bool:
-        return self.result == "failed"
 
 
 class ToolFailed(Exception):
@@ -101,48 +88,6 @@ class ToolFailed(Exception):
 
 # A tool's name and its arguments; the caller's tenant is known. Never raises.
 CallTool = Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]]
-
-
-def _make_schema(required: Sequence[str], **properties: dict[str, object]) -> dict[str, object]:
-    conversation = {
-        "type": "string",
-        "description": "The conversation id in the first line of the summary of earlier messages.",
-    }
-    return {
-        "type": "object",
-        "properties": {"conversation": conversation, **properties},
-        "required": ["conversation", *required],
-    }
-
-
-DESCRIPTIONS: Final = (
-    ToolDescription(
-        SEARCH,
-        "Search earlier messages",
-        "Searches the original messages that a summary of earlier messages stands for. Use it when the "
-        "summary lacks a detail: search for names, paths, identifiers or error texts as they were written. "
-        "Returns the best pieces, each with the position of its message.",
-        _make_schema(["query"], query={"type": "string", "description": "Words to search for."}),
-    ),
-    ToolDescription(
-        READ,
-        "Read an earlier message",
-        "Reads one original message by the position that search_history or list_files gave. A long one comes "
-        "in parts; the end of a part says where the next one starts.",
-        _make_schema(
-            ["position"],
-            position={"type": "integer", "minimum": 0, "description": "The position of the message."},
-            start={"type": "integer", "minimum": 0, "description": "The first character; 0 if left out."},
-        ),
-    ),
-    ToolDescription(
-        LIST,
-        "List files of earlier messages",
-        "Lists the files that calls of tools in the summarized messages name, the newest first, with the "
-        "positions of these messages.",
-        _make_schema([]),
-    ),
-)
 
 
 class HistoryTools:

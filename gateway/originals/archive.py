@@ -21,12 +21,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.originals.parts import OriginFinder
-from gateway.originals.removed import (
-    Original,
-    RemovalKind,
-    RemovedMessages,
-    fingerprint,
-)
+from gateway.originals.removed import Original, RemovalKind, RemovedMessages, fingerprint
 from gateway.state.records import Kind, Records, TaggedRecord
 from gateway.store.blobs import Blobs
 from gateway.store.interface import Store, StoreError
@@ -43,7 +38,6 @@ _SLICE_BYTES: Final = 512 << 10
 _SLICE_MESSAGES: Final = 128
 # Their lists hold all messages up to their last one, together with earlier ones.
 _WHOLE_KINDS: Final = frozenset({"summary", "digest"})
-_DAY_SECONDS: Final = 86_400
 _KIND: Final = "removal"
 
 
@@ -59,12 +53,18 @@ class _Job(msgspec.Struct, frozen=True):
     """kept_before: what stands before this position is left out if an earlier summary has kept it."""
 
     received: Received
+    # Of the owner.
+    tag: str
     conversation_id: str
     kind: RemovalKind
     positions: Sequence[int]
     kept_before: int
     keep_seconds: float
     may_recall: bool
+
+    def is_of(self, tag: str, conversation_id: str | None) -> bool:
+        """Of a tenant, or of one conversation of it."""
+        return self.tag == tag and conversation_id in (None, self.conversation_id)
 
 
 class Removals:
@@ -103,8 +103,8 @@ class OriginalsArchive:
         self.removals = removals
         self._blobs = blobs
         self._keep_seconds = keep_seconds
-        # Whose job runs, by the tag of the owner and the conversation, and whether it was deleted meanwhile.
-        self._current = ("", "")
+        # The job that runs, and whether its conversation was deleted meanwhile.
+        self._current: _Job | None = None
         self._is_forgotten = False
         self._note_kept = note_kept
         self._queue = WorkQueue(self._keep, _WAITING_BYTES)
@@ -121,8 +121,9 @@ class OriginalsArchive:
 
     def forget(self, tag: str, conversation_id: str | None = None) -> None:
         """A tenant, or one conversation of it: what is queued is not archived."""
-        self._queue.drop_where(lambda job: _concerns(tag, conversation_id, *_name_owner(job)))
-        self._is_forgotten = self._is_forgotten or _concerns(tag, conversation_id, *self._current)
+        self._queue.drop_where(lambda job: job.is_of(tag, conversation_id))
+        if self._current is not None and self._current.is_of(tag, conversation_id):
+            self._is_forgotten = True
 
     # Archiving. These calls only queue a job.
 
@@ -138,17 +139,17 @@ class OriginalsArchive:
         self._enqueue(turn, "cut" if batch.is_cut else "prune", [mark.position for mark in batch.marks], 0)
 
     def _enqueue(self, turn: Turn, kind: RemovalKind, positions: Sequence[int], kept_before: int) -> None:
-        seconds = find_keep_seconds(turn, self._keep_seconds)
-        if seconds is None:
+        if not turn.policy.originals.keep:
             return
         conversation = turn.received.conversation
         job = _Job(
             turn.received,
+            make_tag(turn.owner),
             turn.conversation_id,
             kind,
             [position for position in positions if not conversation.is_gone(position)],
             kept_before,
-            seconds,
+            turn.policy.originals.find_seconds(self._keep_seconds),
             turn.policy.recall != "off",
         )
         if not self._queue.put(job, turn.weight_bytes):
@@ -181,7 +182,7 @@ class OriginalsArchive:
     async def _keep(self, job: _Job) -> None:
         """The list is written last, so the messages that it names exist."""
         originals: list[Original] = []
-        self._current, self._is_forgotten = _name_owner(job), False
+        self._current, self._is_forgotten = job, False
         finder = OriginFinder(job.received)
         try:
             chosen, messages = await self._choose_positions(job), job.received.conversation.messages
@@ -190,7 +191,7 @@ class OriginalsArchive:
                 if self._is_forgotten:
                     return
                 values = {each.digest: data for each, data in some}
-                await self._blobs.put(*self._current, values, keep_seconds=job.keep_seconds)
+                await self._blobs.put(job.tag, job.conversation_id, values, keep_seconds=job.keep_seconds)
                 originals += [each for each, _ in some]
             if not self._is_forgotten:
                 await self._write_list(job, originals)
@@ -201,15 +202,15 @@ class OriginalsArchive:
             if self._is_forgotten:
                 # Some of it may have been written behind the deletion.
                 with suppress(StoreError):
-                    await self._blobs.delete(self._current[0], [self._current[1]])
-            self._current = ("", "")
+                    await self._blobs.delete(job.tag, [job.conversation_id])
+            self._current = None
 
     async def _choose_positions(self, job: _Job) -> Sequence[int]:
         """Raises StoreError."""
         if not job.positions or job.positions[0] >= job.kept_before:
             return job.positions
         conversation, kept = job.received.conversation, set[int]()
-        for each in await self.removals.load(make_tag(job.received.owner), job.conversation_id):
+        for each in await self.removals.load(job.tag, job.conversation_id):
             originals = each.record.originals
             if not originals or each.record.kind not in _WHOLE_KINDS:
                 continue
@@ -233,21 +234,12 @@ class OriginalsArchive:
         name = f"{identity}/{now_ns:016x}"
         self.removals.records.put(removed.owner, name, removed, group=identity, keep_seconds=job.keep_seconds)
         if self._note_kept is not None:
-            self._note_kept(*_name_owner(job), job.may_recall)
+            self._note_kept(job.tag, job.conversation_id, job.may_recall)
 
     def _warn(self, why: str) -> None:
         if not self._has_warned:
             log.warning("originals are not kept: %s; further cases are not logged", why)
         self._has_warned = True
-
-
-def _name_owner(job: _Job) -> tuple[str, str]:
-    """The tag of the owner, and the conversation."""
-    return make_tag(job.received.owner), job.conversation_id
-
-
-def _concerns(tag: str, conversation_id: str | None, job_tag: str, job_conversation: str) -> bool:
-    return job_tag == tag and conversation_id in (None, job_conversation)
 
 
 def cut_slices(messages: Sequence[M], measure: Callable[[M], int]) -> Iterator[list[M]]:
@@ -283,14 +275,6 @@ def make_original(received: Received, finder: OriginFinder, position: int) -> Or
         link=conversation.find_link(position + 1),
         link_before=conversation.find_link(position),
     )
-
-
-def find_keep_seconds(turn: Turn, keep_seconds: float) -> float | None:
-    """How long a turn's originals are kept; None if they are not. keep_seconds: unless its policy says."""
-    policy = turn.policy.originals
-    if not policy.keep:
-        return None
-    return keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
 
 
 def read_packed(packed: Mapping[str, bytes], owner: str, digest: str) -> bytes | None:

@@ -12,7 +12,7 @@ says its own words already.
 """
 
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import exp
 from typing import Final, NamedTuple
 
@@ -129,10 +129,6 @@ class _Snippet(NamedTuple):
     names: tuple[str, ...]
     tokens: int
 
-    @property
-    def text(self) -> str:
-        return self.placed.part.text[self.start : self.end]
-
 
 class PieceChooser:
     """What was read of the replaced messages; `add` is called with the newest message first.
@@ -165,20 +161,12 @@ class PieceChooser:
                     self._snippets.append(_Snippet(each, start, end, names, tokens))
 
     def choose(self, conversation_id: str, max_tokens: int) -> list[FoundPiece]:
-        """The best first, together within max_tokens as far as can be estimated."""
-        return [_describe(conversation_id, snippet) for snippet in self._choose(max_tokens)]
+        """The best first, together within max_tokens as far as can be estimated.
 
-    def _is_missing(self, name: str) -> bool:
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = name in self._visible
-        return not known
-
-    def _choose(self, max_tokens: int) -> Iterator[_Snippet]:
-        """Takes what brings the most for its size, again and again. What others have brought counts no more,
-        so a value only falls, and one that is still the greatest after a new look is the greatest of all.
+        Takes what brings the most for its size, again and again. What others have brought counts no more, so
+        a value only falls, and one that is still the greatest after a new look is the greatest of all.
         """
-        brought = set[str]()
+        chosen, brought = list[FoundPiece](), set[str]()
         heap = [(-self._value(snippet, brought), at) for at, snippet in enumerate(self._snippets)]
         heapq.heapify(heap)
         while heap:
@@ -190,9 +178,16 @@ class PieceChooser:
             if value > before:
                 heapq.heappush(heap, (value, at))
                 continue
-            yield snippet
+            chosen.append(_describe(conversation_id, snippet))
             brought.update(snippet.names)
             max_tokens -= snippet.tokens
+        return chosen
+
+    def _is_missing(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = name in self._visible
+        return not known
 
     def _value(self, snippet: _Snippet, brought: set[str]) -> float:
         return sum(self._weights[name] for name in snippet.names if name not in brought) / snippet.tokens
@@ -225,7 +220,7 @@ def _describe(conversation_id: str, snippet: _Snippet) -> FoundPiece:
         role=part.role,
         tool=part.tool,
         path=part.path,
-        text=snippet.text,
+        text=part.text[snippet.start : snippet.end],
         start=part.start + snippet.start,
         end=part.start + snippet.end,
         time_seconds=0.0,

@@ -12,7 +12,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -90,6 +90,10 @@ class FoundRow(NamedTuple):
     path: str | None
     text: str
     extra: str
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
 
 
 class Mention(NamedTuple):
@@ -219,20 +223,17 @@ def find_pieces(
             "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?",
             (f"(scope : ({scope})) AND ({{text extra}} : {quote_term(term)}{beginning})", _MOST_MATCHES),
         )
-        return [piece for (piece,) in found]
+        pieces = [piece for (piece,) in found]
+        begins = term.may_begin_words and not beginning and len(pieces) < _MOST_ALONE
+        return match(term, " *") if begins else pieces
 
     total = sum(batch.pieces for batch in _find_batches(index, tag, list_names))
     if not total:
         return []
-    matches = {term: _match(match, term) for term in terms}
+    matches = {term: match(term) for term in terms}
     rows = {piece: _load_row(index, piece) for piece in choose_best(matches, total)}
     ranked = score_pieces({piece: f"{row.text} {row.extra}" for piece, row in rows.items()}, matches, total)
     return [rows[piece] for piece in ranked]
-
-
-def _match(match: Callable[..., list[int]], term: Term) -> list[int]:
-    found = match(term)
-    return match(term, " *") if term.may_begin_words and len(found) < _MOST_ALONE else found
 
 
 def _load_row(index: sqlite3.Connection, piece: int) -> FoundRow:

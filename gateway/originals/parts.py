@@ -12,7 +12,6 @@ from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.session.tool_arguments import find_paths, parse_arguments
 from gateway.originals.removed import Origin
 from gateway.wire.body import JSON_ERRORS
-from gateway.wire.format import Format
 from gateway.wire.registry import FORMATS
 
 # A message may have 64 MB. What is behind this many characters is not searched.
@@ -39,36 +38,23 @@ class Part(NamedTuple):
 def read_parts(format_name: str, raw: bytes, origins: Sequence[Origin]) -> list[Part]:
     """In order, never overlapping. Empty if the message holds no text, or is not understood.
 
-    format_name: empty if it is not known. origins: of the results in the message, as far as known.
+    origins: of the results in the message, as far as known.
     """
-    if not raw:
+    wire_format = FORMATS.get(format_name)
+    if not raw or wire_format is None:
         return []
-    known = FORMATS.get(format_name)
-    for wire_format in [known] if known is not None else _guess(raw):
-        try:
-            # What the other function can read is what this one accepts.
-            wire_format.parse_message(raw, b"")
-            entries = list_entries([wire_format.parse_entry(raw)])
-        except (Unreadable, *JSON_ERRORS):
-            continue
-        return list(_place(_list_parts(entries, origins)))
-    return []
+    try:
+        # What the other function can read is what this one accepts.
+        wire_format.parse_message(raw, b"")
+        entries = list_entries([wire_format.parse_entry(raw)])
+    except (Unreadable, *JSON_ERRORS):
+        return []
+    return list(_place(_list_parts(entries, origins)))
 
 
 def join_texts(parts: Sequence[Part]) -> str:
     """The text of a message."""
     return _SEPARATOR.join(part.text for part in parts)
-
-
-def _guess(raw: bytes) -> list[Format]:
-    """Formats that lists of earlier versions do not name, the likeliest first."""
-    if b'"tool_use' in raw or b'"tool_result"' in raw:
-        order = ("messages", "chat", "responses")
-    elif b'"role"' in raw and b'put_text"' not in raw:
-        order = ("chat", "messages", "responses")
-    else:
-        order = ("responses", "chat", "messages")
-    return [FORMATS[name] for name in order]
 
 
 def _list_parts(entries: Sequence[TranscriptEntry], origins: Sequence[Origin]) -> Iterator[Part]:
@@ -90,7 +76,8 @@ def _list_parts(entries: Sequence[TranscriptEntry], origins: Sequence[Origin]) -
 def _place(parts: Iterator[Part]) -> Iterator[Part]:
     start = 0
     for part in parts:
-        text = _make_valid(part.text[: _MOST_CHARS - start])
+        # Without halves of characters, which no database takes.
+        text = part.text[: _MOST_CHARS - start].encode("utf-8", "replace").decode()
         if not text:
             return
         yield part._replace(start=start, text=text)
@@ -102,11 +89,6 @@ def _render_arguments(value: object) -> str:
     if not isinstance(value, dict):
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return "\n".join(f"{key}: {_render_arguments(field)}" for key, field in value.items())
-
-
-def _make_valid(text: str) -> str:
-    """Without halves of characters, which no database takes."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 class OriginFinder:
@@ -131,7 +113,8 @@ class OriginFinder:
     def _read_calls(self, position: int) -> dict[str, Origin]:
         if position not in self._read:
             calls = self._received.conversation.messages[position].calls
-            arguments = self._read_arguments(position)
+            entries = list_entries([self._received.entry(position)])
+            arguments = [said for entry in entries for _, said in entry.calls]
             if len(arguments) != len(calls):
                 arguments = [""] * len(calls)
             self._read[position] = {
@@ -139,15 +122,6 @@ class OriginFinder:
                 for call, said in zip(calls, arguments, strict=True)
             }
         return self._read[position]
-
-    def _read_arguments(self, position: int) -> list[str]:
-        """Of each call of a message."""
-        received = self._received
-        try:
-            entry = received.format.parse_entry(received.raw(position))
-        except (Unreadable, *JSON_ERRORS):
-            return []
-        return [arguments for each in list_entries([entry]) for _, arguments in each.calls]
 
 
 def _find_path(arguments: str) -> str:

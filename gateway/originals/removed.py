@@ -25,7 +25,6 @@ class Original(msgspec.Struct, frozen=True, array_like=True):
     link: the chain at the message's end, in hex: conversations of one tenant that begin alike may have the
     same id. link_before: the chain at its beginning, before the client cleared old results if
     it has. Both are empty where a trimmed history does not tell.
-    Lists of earlier versions have none of the three.
     """
 
     position: int
@@ -46,7 +45,7 @@ class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True):
     created_seconds: float
     kind: RemovalKind
     originals: Sequence[Original]
-    format: str = ""
+    format: str
     keep_seconds: float | None = None
 
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway.bounds.background import WorkQueue
+from gateway.bounds.background import BackgroundTasks, WorkQueue
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
 from gateway.lru import ENTRY_WEIGHT_BYTES
@@ -147,7 +147,7 @@ class OriginalsSearch:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="index-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="index-reader")
         self._filling: dict[Searched, asyncio.Task[bool]] = {}
-        self._deleting: set[asyncio.Task[None]] = set()
+        self._deleting = BackgroundTasks("deleting from the search index")
         # What could not be deleted. No search sees it: the archive does not list it any more.
         self._left: set[tuple[str, str | None]] = set()
         # Grows when something is forgotten: what was read before that is not written any more.
@@ -177,8 +177,7 @@ class OriginalsSearch:
 
     async def finish_deleting(self) -> None:
         """Returns once all that was forgotten has left the file, or is to be tried again."""
-        while self._deleting:
-            await asyncio.wait(self._deleting)
+        await self._deleting.finish()
 
     async def close(self) -> None:
         """What waits is given up: the next search reads it from the store."""
@@ -202,7 +201,9 @@ class OriginalsSearch:
         if not lists:
             return []
         rows = await self._ask(tag, lists, lambda index: find_pieces(index, tag, list(lists), terms))
-        candidates = [_make_candidate(row) for row in rows]
+        candidates = [
+            PieceCandidate((row.list_name, row.position), row.start, row.end, row.text) for row in rows
+        ]
         chosen = choose_pieces(candidates, most, max_tokens)
         return [_describe(rows[at], lists[rows[at].list_name]) for at in chosen]
 
@@ -377,9 +378,7 @@ class OriginalsSearch:
         """Everything of a tenant, or of a conversation, which have left the store."""
         self._forgotten += 1
         if not self._is_closed:
-            task = asyncio.get_running_loop().create_task(self._delete(tag, conversation_id))
-            self._deleting.add(task)
-            task.add_done_callback(self._deleting.discard)
+            self._deleting.spawn(self._delete(tag, conversation_id))
 
     async def _delete(self, tag: str, conversation_id: str | None) -> None:
         owned = tag, conversation_id
@@ -470,11 +469,6 @@ def _read_text(message: IndexedMessage, start: int, max_chars: int) -> OriginalT
     )
 
 
-def _make_candidate(row: FoundRow) -> PieceCandidate:
-    place = row.list_name, row.position
-    return PieceCandidate(place, row.start, row.start + len(row.text), row.text)
-
-
 def _describe(row: FoundRow, removed: RemovedMessages) -> FoundPiece:
     return FoundPiece(
         conversation=row.list_name.rpartition("/")[0],
@@ -484,7 +478,7 @@ def _describe(row: FoundRow, removed: RemovedMessages) -> FoundPiece:
         path=row.path,
         text=row.text,
         start=row.start,
-        end=row.start + len(row.text),
+        end=row.end,
         time_seconds=removed.created_seconds,
     )
 

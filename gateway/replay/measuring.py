@@ -56,6 +56,16 @@ class CacheUse(NamedTuple):
 NOT_CACHED: Final = CacheUse()
 
 
+class CachedPrompt(NamedTuple):
+    """What the provider has read last of the conversation. is_whole: a call that rides now repeats all of it
+    and adds nothing but its own message. Otherwise the request that waits has added something, too.
+    """
+
+    tokens: int = 0
+    use: CacheUse = NOT_CACHED
+    is_whole: bool = False
+
+
 def choose_cache(price: Price | None) -> CacheKind:
     """By what a provider asks for. Without a known price: automatic, as most are."""
     if price is None:
@@ -118,10 +128,8 @@ class Measurer:
 
     async def measure(self, turn: Turn, plan: Plan, usage: RecordedUsage | None) -> RequestRun:
         """What can be said of a request before its response."""
-        before, sizes = (
-            self._find_before(turn),
-            await self._sizer.measure(turn.received, turn.policy.estimator),
-        )
+        before = self._find_before(turn)
+        sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         conversation = turn.received.conversation
         end, floor = len(conversation.messages), conversation.opening_end
         raw = _measure_received(sizes, end)
@@ -153,10 +161,10 @@ class Measurer:
             is_rewritten=compared.is_rewritten,
         )
 
-    def find_sent(self, turn: Turn) -> tuple[int, CacheUse]:
-        """The size of the prompt before this one, and what the provider's cache has of it."""
+    def find_sent(self, turn: Turn, *, is_whole: bool = False) -> CachedPrompt:
+        """The prompt before this one."""
         before = self._find_before(turn)
-        return (before.sent, before.use) if before is not None else (0, NOT_CACHED)
+        return CachedPrompt(before.sent, before.use, is_whole) if before is not None else CachedPrompt()
 
     def _find_before(self, turn: Turn) -> Sent | None:
         """The request before on this branch; on a new branch that of the branch it left."""

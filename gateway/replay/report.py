@@ -8,10 +8,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gateway.command_line.figures import UNKNOWN
 from gateway.replay.results import PlayedSource, Pricing, ReplayReport, RequestRun, Result, make_result
 
-# Stands for what is not known.
-UNKNOWN: Final = "–"
 _STEPS: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "K"))
 # From here on, cents are left out; below, parts of a cent are shown.
 _DOLLARS_USD: Final = 1_000

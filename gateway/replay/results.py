@@ -228,17 +228,14 @@ class Result(msgspec.Struct, frozen=True):
     cost: Cost
 
     @property
-    def weight(self) -> float:
-        """Tokens that have to be paid for, in tokens of a prompt that no cache has."""
-        sums = self.sums
-        fresh = sums.sent - (1 - _CACHED_SHARE) * sums.sent_cached
-        return fresh + sums.call_prompt + _OUTPUT_FACTOR * sums.call_output
-
-    @property
     def rank(self) -> tuple[int, float]:
-        """The smallest is the best: fewest requests beyond the window, then least money."""
-        total = self.cost.with_usd
-        return self.sums.too_large, total if total is not None else self.weight
+        """The smallest is the best: fewest requests beyond the window, then least money; without prices the
+        tokens that have to be paid for, in tokens of a prompt that no cache has.
+        """
+        sums, total = self.sums, self.cost.with_usd
+        fresh = sums.sent - (1 - _CACHED_SHARE) * sums.sent_cached
+        weight = fresh + sums.call_prompt + _OUTPUT_FACTOR * sums.call_output
+        return sums.too_large, total if total is not None else weight
 
 
 def make_result(policy: str, requests: Sequence[RequestRun], pricing: Pricing) -> Result:

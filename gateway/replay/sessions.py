@@ -217,9 +217,6 @@ class _Rollout:
             return
         summary = {"type": "input_text", "text": find_text(payload, "message") or ""}
         message = {"type": "message", "role": _USER, "content": [summary]}
-        kept = [raw for raw in self.history.items if _is_of_person(bytes(raw))]
+        roles = ((raw, find_role(find_fields(bytes(raw)) or {})) for raw in self.history.items)
+        kept = [raw for raw, role in roles if role in (_USER, "system")]
         self.history.restart([*kept, msgspec.json.encode(message)])
-
-
-def _is_of_person(raw: bytes) -> bool:
-    return find_role(find_fields(raw) or {}) in ("user", "system")

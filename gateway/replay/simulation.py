@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import hdrs
@@ -35,7 +35,7 @@ from gateway.http.request import ReceivedBody, RequestHead
 from gateway.pipeline.plan import WaitBudget
 from gateway.pipeline.relay import Exchange, HeldResponse, Relay
 from gateway.planning.message_sizes import TextCounter, make_counters, measure_message
-from gateway.replay.measuring import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse, Measurer, choose_cache
+from gateway.replay.measuring import LEAST_TOKENS, STEP_TOKENS, CachedPrompt, Measurer, choose_cache
 from gateway.replay.recordings import RecordedRequest, ReplayError
 from gateway.replay.results import SUMMARY_TOKENS, CompactionRun, Played, RequestRun, SummaryCallRun, When
 from gateway.reporting.events import CompactionFailed, Event, Pruned, SessionCompacted, Subscription
@@ -99,16 +99,6 @@ class OfflineRelay(Relay):
         if exchange.on_end is not None:
             exchange.on_end(200 if usage is not None else _BAD_REQUEST, reading)
         return None
-
-
-class CachedPrompt(NamedTuple):
-    """What the provider has read last of the conversation. is_whole: a call that rides now repeats all of it
-    and adds nothing but its own message. Otherwise the request that waits has added something, too.
-    """
-
-    tokens: int = 0
-    use: CacheUse = NOT_CACHED
-    is_whole: bool = False
 
 
 class OfflineSummaries(SummaryClient):
@@ -200,22 +190,19 @@ class ReplaySession:
         if turn is None:
             self._unread += 1
             return
-        tasks, events, summaries = (
-            self._gateway.process.running.tasks,
-            self._gateway.events,
-            self._gateway.summaries,
-        )
+        events, summaries = self._gateway.events, self._gateway.summaries
+        tasks = self._gateway.process.running.tasks
         if turn.command is not None:
             await self._proxy.compact(turn, turn.command, client)
             await tasks.finish()
             return
-        summaries.cached = CachedPrompt(*self._measurer.find_sent(turn))
+        summaries.cached = self._measurer.find_sent(turn)
         budget = WaitBudget(turn.policy.summary)
         plan = await self._proxy.planning.plan(turn, budget, client)
         before, calls = events.take(), summaries.take_calls()
         run = await self._measurer.measure(turn, plan, request.usage)
         output = self._count_output(turn, request)
-        summaries.cached = CachedPrompt(*self._measurer.find_sent(turn), is_whole=True)
+        summaries.cached = self._measurer.find_sent(turn, is_whole=True)
         if not request.has_failed:
             client.usage = Usage(run.sent, output, run.cache_read, run.cache_written)
         with self._proxy.memory.open() as share:

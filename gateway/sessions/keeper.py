@@ -30,7 +30,6 @@ from gateway.sessions.titles import (
     find_summary_title,
     list_proofs,
     list_proofs_of_title_call,
-    read_entry,
 )
 from gateway.state.memory import Memory
 from gateway.state.records import Kind, Records
@@ -161,7 +160,8 @@ class SessionKeeper:
         """What is deleted of this tenant meanwhile may be the conversation that it names."""
         if title and not self._memory.was_purged(turn.purges, make_tag(turn.owner)):
             for proof in list_proofs_of_title_call(turn):
-                self._titles.put(turn.owner, proof, title, keep_seconds=self._choose_seconds(turn))
+                seconds = turn.policy.originals.find_seconds(self._keep_seconds)
+                self._titles.put(turn.owner, proof, title, keep_seconds=seconds)
 
     def forget(self, tag: str, conversation_id: str | None = None) -> None:
         """All of a tenant, or of one conversation, leaves memory, and nothing more is written for it."""
@@ -257,7 +257,8 @@ class SessionKeeper:
     async def _follow(self, held: _HeldTurn) -> None:
         turn, tag = held.turn, make_tag(held.turn.owner)
         stored = (await self._load_each(tag, [turn.conversation_id])).get(turn.conversation_id)
-        if stored is not None and _is_read(turn, stored):
+        # The record may be of this history, or of one that goes on after it.
+        if stored is not None and turn.received.conversation.key.hex()[:_END_DIGITS] in stored.ends:
             session, changes = stored, b""
         else:
             session, changes = await self._read(turn, tag, stored)
@@ -302,7 +303,7 @@ class SessionKeeper:
         self, turn: Turn, session: StoredSession, stored: StoredSession | None, changes: bytes
     ) -> None:
         """If it says something new, and once a day."""
-        now, seconds = self._clock(), self._choose_seconds(turn)
+        now, seconds = self._clock(), turn.policy.originals.find_seconds(self._keep_seconds)
         is_due = stored is None or now - stored.updated_seconds > DAY_SECONDS
         says_more = stored is None or stored != replace(
             session,
@@ -317,10 +318,6 @@ class SessionKeeper:
         known = stored.work.files if stored is not None else ()
         if changes and (is_due or session.work.files != known):
             self._changes.put(turn.owner, session.id, changes, group=session.id, keep_seconds=seconds)
-
-    def _choose_seconds(self, turn: Turn) -> float:
-        days = turn.policy.originals.days
-        return self._keep_seconds if days is None else days * DAY_SECONDS
 
     def _warn(self, why: str) -> None:
         if why not in self._warned:
@@ -339,18 +336,13 @@ def _count_gone(turn: Turn) -> int:
     return len(conversation.messages) - len(trim.positions) if trim is not None else 0
 
 
-def _is_read(turn: Turn, stored: StoredSession) -> bool:
-    """Whether the record is of this history, or of one that goes on after it."""
-    return turn.received.conversation.key.hex()[:_END_DIGITS] in stored.ends
-
-
 def _read_messages(turn: Turn, before: SessionWork, start: int) -> Steps[_Read]:
     """Messages that are gone, or cannot be read, are left out."""
     received, reader = turn.received, SessionReader(before)
     messages = received.conversation.messages
     for position in range(start, len(messages)):
         if not received.conversation.is_gone(position):
-            reader.feed(position, messages[position], read_entry(received, position))
+            reader.feed(position, messages[position], received.entry(position))
             yield
     work = reader.work()
     return _Read(dataclasses.replace(work, changes=()), pack_changes(work.changes))

@@ -12,10 +12,7 @@ from typing import Final
 from gateway.conversations.reading import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.summary import strip_thinking
-from gateway.core.errors import Unreadable
-from gateway.core.history.transcript import UNKNOWN_ENTRY, TranscriptEntry
 from gateway.core.session.titles import LONGEST_TITLE_CHARS, find_asked, make_title, parse_title_reply
-from gateway.wire.body import JSON_ERRORS
 from gateway.wire.reading import ResponseDocument, ResponseFacts, read_piece
 from gateway.wire.sse import SseEvent
 
@@ -79,15 +76,7 @@ def _iter_asked(received: Received, positions: Iterable[int]) -> Iterator[str]:
     conversation = received.conversation
     for position in positions:
         if conversation.messages[position].role == "user" and not conversation.is_gone(position):
-            yield find_asked(read_entry(received, position))
-
-
-def read_entry(received: Received, position: int) -> TranscriptEntry:
-    """A message that cannot be read says nothing."""
-    try:
-        return received.format.parse_entry(received.raw(position))
-    except (Unreadable, UnicodeError, *JSON_ERRORS):
-        return UNKNOWN_ENTRY
+            yield find_asked(received.entry(position))
 
 
 def _hash(text: str) -> str:

@@ -40,6 +40,15 @@ _LONGEST_SECONDS: Final = 600.0
 _Forward = Callable[[Operation, web.Request], Awaitable[Answer]]
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What counts of the page of a conversation. All workers write UTC in one form, so texts compare as times
+    do.
+    """
+
+    last_seen: str = ""
+    body_in_memory: bool = False
+
+
 @dataclass(frozen=True)
 class _Ranking:
     """knowing: pages of the workers that know the conversation, newest first; others: workers that do not.
@@ -47,14 +56,14 @@ class _Ranking:
     has_silent: a worker did not answer, and may know it.
     """
 
-    knowing: Sequence[tuple[Path, WorkerPage]]
+    knowing: Sequence[tuple[Path, WorkerPage, _Known]]
     others: Sequence[Path]
     has_silent: bool
 
     @property
     def sockets(self) -> list[Path]:
         """Every worker that answers, the best first."""
-        return [*(socket for socket, _ in self.knowing), *self.others]
+        return [*(socket for socket, _, _ in self.knowing), *self.others]
 
 
 def _rank(sockets: Sequence[Path], answers: Sequence[WorkerAnswer]) -> _Ranking:
@@ -64,19 +73,12 @@ def _rank(sockets: Sequence[Path], answers: Sequence[WorkerAnswer]) -> _Ranking:
         for socket, answer in zip(sockets, answers, strict=True)
         if isinstance(answer, WorkerPage)
     ]
-    knowing = [(socket, page) for socket, page in pages if page.status == 200]
+    knowing = [(socket, page, page.parse(_Known) or _Known()) for socket, page in pages if page.status == 200]
     return _Ranking(
-        knowing=sorted(knowing, key=lambda each: _read_time(each[1].parse()), reverse=True),
+        knowing=sorted(knowing, key=lambda each: each[2].last_seen, reverse=True),
         others=[socket for socket, page in pages if page.status != 200],
         has_silent="silent" in answers,
     )
-
-
-def _put_bodies_first(ranking: _Ranking) -> list[Path]:
-    """The workers that know the conversation. The first holds its newest body, so it can compact now."""
-    return [
-        socket for socket, page in sorted(ranking.knowing, key=lambda each: not _has_body(each[1].parse()))
-    ]
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
@@ -99,15 +101,6 @@ def _merge_pages(pages: Sequence[ConversationList], limit: int) -> ConversationL
     shown = [row for row in rows if not ends or find_place(row) >= max(ends)][:limit]
     has_more = bool(shown) and (bool(ends) or len(shown) < len(rows))
     return ConversationList(conversations=shown, next=make_cursor(shown[-1]) if has_more else None)
-
-
-def _read_time(entry: object) -> str:
-    """All workers write UTC in one form, so texts compare as times do."""
-    return str(entry.get("last_seen", "")) if isinstance(entry, dict) else ""
-
-
-def _has_body(entry: object) -> bool:
-    return isinstance(entry, dict) and entry.get("body_in_memory") is True
 
 
 class MergedConversations:
@@ -156,9 +149,10 @@ class MergedConversations:
             raise _unknown(ranking)
         if operation.name == _SHOW:
             return _respond(ranking.knowing[0][1])
-        sockets = [socket for socket, _ in ranking.knowing]
-        if operation.reach == "body":
-            sockets = _put_bodies_first(ranking)
+        # The one with the newest body can compact now.
+        asks_body = operation.reach == "body"
+        ranked = sorted(ranking.knowing, key=lambda each: asks_body and not each[2].body_in_memory)
+        sockets = [socket for socket, _, _ in ranked]
         # It may still do what it was asked for; another one must not do it, too.
         stops = request.method != "GET"
         answer = await _ask_in_turn(sockets, request, passes=(404,), stops=stops)
@@ -201,10 +195,16 @@ async def _ask_in_turn(
     """The first answer that has none of the statuses `passes`, or else the first one with such a status; None
     without any. stops: whether no other one is asked after a worker that is silent.
     """
-    body = await _read_body(request)
+    try:
+        body = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise AdminRefusal(400, "body: too large") from error
+    headers = {PEER_HEADER: request.remote or "", hdrs.ACCEPT: request.headers.get(hdrs.ACCEPT, "*/*")}
     passed: WorkerPage | None = None
     for socket in sockets:
-        answer = await _pass_on(socket, request, body, seconds)
+        answer = await ask(
+            socket, request.path_qs, method=request.method, body=body, seconds=seconds, headers=headers
+        )
         if isinstance(answer, WorkerPage):
             if answer.status not in passes:
                 return answer
@@ -212,24 +212,6 @@ async def _ask_in_turn(
         elif answer == "silent" and stops:
             break
     return passed
-
-
-async def _pass_on(socket: Path, request: web.Request, body: bytes, seconds: float) -> WorkerAnswer:
-    return await ask(
-        socket,
-        request.path_qs,
-        method=request.method,
-        body=body,
-        seconds=seconds,
-        headers={PEER_HEADER: request.remote or "", hdrs.ACCEPT: request.headers.get(hdrs.ACCEPT, "*/*")},
-    )
-
-
-async def _read_body(request: web.Request) -> bytes:
-    try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise AdminRefusal(400, "body: too large") from error
 
 
 async def _read_all(socket: Path) -> list[Row]:
@@ -249,10 +231,7 @@ async def _read_all(socket: Path) -> list[Row]:
 
 def _read_list(page: WorkerPage) -> ConversationList:
     """Empty for an answer that is no list."""
-    try:
-        return msgspec.json.decode(page.body, type=ConversationList)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ConversationList(conversations=[])
+    return page.parse(ConversationList) or ConversationList(conversations=[])
 
 
 def _respond(page: WorkerPage) -> web.Response:

@@ -5,13 +5,11 @@ The same port, checks and pages as with one process; what they show is merged.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
@@ -26,6 +24,7 @@ from gateway.admin.merged.worker_client import CHANGED_PATH, WorkerPage, ask_all
 from gateway.admin.openapi import show_document
 from gateway.admin.routing import Handlers, make_routes
 from gateway.admin.server import AdminServer
+from gateway.bounds.background import BackgroundTasks
 from gateway.reporting.activity_feed import ActivityFeed
 from gateway.reporting.metrics import CONTENT_TYPE
 from gateway.reporting.metrics.definitions import RELOADS
@@ -39,8 +38,6 @@ class MetricsCollector(Collector):
 
     def __init__(self, workers: LiveWorkers) -> None:
         self._live = workers
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     async def run(self) -> None:
         """Never returns."""
@@ -51,10 +48,9 @@ class MetricsCollector(Collector):
     async def render(self) -> bytes:
         """All metrics as they are now, in Prometheus' text format."""
         await self._live.refresh()
-        return generate_latest(self._registry)
+        return generate_latest(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry."""
         sums = self._live.sum_metrics()
         sums.add_metric(self._describe_reloads())
         yield from sums.list()
@@ -82,7 +78,7 @@ class AdminFront:
         self._events = EventStream(workers.bus)
         self._conversations = MergedConversations(workers)
         self._server = AdminServer(find_settings().admin, self)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks("the admin port")
 
     def routes(self) -> list[web.RouteDef]:
         own: Handlers = {
@@ -104,18 +100,13 @@ class AdminFront:
 
     async def open(self) -> None:
         """Logs a port that is taken and goes on without one, as a gateway of one process does."""
-        loop = asyncio.get_running_loop()
-        running = (self._collector.run(), self._feed.run())
-        self._tasks = [loop.create_task(each) for each in running]
+        self._tasks.spawn(self._collector.run())
+        self._tasks.spawn(self._feed.run())
         await self._server.open()
 
     async def close(self) -> None:
         await self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await self._tasks.close()
         await self._workers.close()
 
     async def _show_gateway(self, request: web.Request) -> GatewayPage:
@@ -129,11 +120,5 @@ async def take_all_rows(workers: LiveWorkers) -> list[Row]:
     """A worker that does not answer within a second is left out: its rows come with their next change."""
     answers = await ask_all(workers.sockets, CHANGED_PATH)
     pages = [answer for answer in answers if isinstance(answer, WorkerPage) and answer.status == 200]
-    return merge_rows(row for page in pages for row in _parse_rows(page.body))
-
-
-def _parse_rows(body: bytes) -> list[Row]:
-    try:
-        return list(msgspec.json.decode(body, type=ActivityEvent).conversations)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return []
+    events = [event for page in pages if (event := page.parse(ActivityEvent)) is not None]
+    return merge_rows(row for event in events for row in event.conversations)

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.admin.merged.metric_sums import MetricSums
 from gateway.admin.merged.worker_client import FAREWELL, PATIENCE_SECONDS, WorkerPage, ask, open_session
+from gateway.bounds.background import BackgroundTasks
 from gateway.reporting.events import Bus, Relayed
 
 # A worker has just been started, or its process has ended and is still in the list.
@@ -64,17 +65,13 @@ class LiveWorkers:
         # Counted by workers that have ended.
         self._kept = MetricSums()
         # Each worker has one listener here, for as long as its process runs.
-        self._listeners: set[asyncio.Task[None]] = set()
+        self._listeners = BackgroundTasks("listening to a worker")
 
     def add(self, socket: Path) -> None:
         """The process was started. Its socket may not be there yet."""
         self.sockets = (*self.sockets, socket)
         self._metrics[socket] = _WorkerMetrics(socket)
-        listener = asyncio.get_running_loop().create_task(
-            self._follow(socket), name=f"events of {socket.name}"
-        )
-        self._listeners.add(listener)
-        listener.add_done_callback(self._listeners.discard)
+        self._listeners.spawn(self._follow(socket))
 
     def remove(self, socket: Path) -> None:
         """The process has ended."""
@@ -98,10 +95,7 @@ class LiveWorkers:
         return sums
 
     async def close(self) -> None:
-        listeners = [*self._listeners]
-        for listener in listeners:
-            listener.cancel()
-        await asyncio.gather(*listeners, return_exceptions=True)
+        await self._listeners.close()
 
     async def _follow(self, socket: Path) -> None:
         """Until the process has ended. Events that it had sent before are read to the last one."""

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import aiohttp
 import msgspec
 from aiohttp import UnixConnector
 from yarl import URL
+
+T = TypeVar("T")
 
 # Which conversations have changed in a worker since it was asked before.
 CHANGED_PATH: Final = "/api/activity/changed"
@@ -36,11 +38,11 @@ class WorkerPage:
     body: bytes
     headers: dict[str, str]
 
-    def parse(self) -> object:
-        """Its JSON; None if it has none."""
+    def parse(self, kind: type[T]) -> T | None:
+        """Its JSON; None if it is of another shape, or none."""
         try:
-            return msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
 

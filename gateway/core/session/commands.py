@@ -40,14 +40,10 @@ _CHANGE_DIRECTORY: Final = re.compile(r"cd [^\n;&|]{1,1000}")
 _TO_FILE: Final = re.compile(r"(?<![0-9&>])>{1,2}\s*(?!/dev/null|&)\S|-exec\b|-delete\b|\btee\b|-i\b")
 
 
-def is_command_tool(tool: str) -> bool:
-    """By its name. An editor with a field `command` is none."""
-    return normalize_tool(tool) in _NAMES or _OTHER_SIGNS.sub("_", tool.lower()) in _NAMES
-
-
 def list_commands(tool: str, arguments: str) -> tuple[str, ...]:
     """The commands that the call runs, in order; empty if it is no call of a shell."""
-    if not is_command_tool(tool):
+    # By its name: an editor with a field `command` is none.
+    if normalize_tool(tool) not in _NAMES and _OTHER_SIGNS.sub("_", tool.lower()) not in _NAMES:
         return ()
     value = parse_arguments(arguments)
     if isinstance(value, dict):

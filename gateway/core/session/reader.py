@@ -18,7 +18,15 @@ from gateway.core.session.file_changes import FileCall, WrittenFiles, apply_acti
 from gateway.core.session.outcomes import find_exit_code, was_run
 from gateway.core.session.titles import find_asked, make_title, without_middle
 from gateway.core.session.todos import follow_todos
-from gateway.core.session.work import NOTHING_DONE, CommandRun, FileChange, OpenTodo, SessionWork, extend
+from gateway.core.session.work import (
+    NOTHING_DONE,
+    CommandRun,
+    FileChange,
+    OpenTodo,
+    SessionWork,
+    extend,
+    shorten_command,
+)
 from gateway.core.session.written_calls import (
     WrittenCall,
     begins_anew,
@@ -32,7 +40,6 @@ _MOST_OPEN_CALLS: Final = 256
 _LONGEST_ARGUMENTS_CHARS: Final = 1 << 20
 # All arguments of calls that wait in texts. An agent that writes its calls waits for one or a few of them.
 _MOST_WRITTEN_CHARS: Final = 1 << 21
-_LONGEST_COMMAND_CHARS: Final = 2_000
 # What is new is added up now and then, so that memory is bounded.
 _MOST_NEW: Final = 100
 # Sub-agents work on the same files.
@@ -146,7 +153,7 @@ class SessionReader:
             if patched:
                 self._changes += apply_actions(self.files, [ApplyPatch(patched)], call)
             if not (patched and is_only_patch(command)):
-                shown = command[:_LONGEST_COMMAND_CHARS]
+                shown = shorten_command(command)
                 self._commands.append(CommandRun(position=call.position, command=shown, exit_code=code))
                 if may_change_files(command):
                     self.files.doubt()

@@ -35,9 +35,10 @@ def find_paths(value: object) -> tuple[str, ...]:
     """Files in fields with a known name, and files that a patch changes; each once, in order."""
     found = dict.fromkeys(
         path
-        for fields in _iter_objects(value)
+        for fields in _iter_values(value)
+        if isinstance(fields, dict)
         for key, field in fields.items()
-        if _is_path_key(key)
+        if key.replace("_", "").casefold() in _PATH_KEYS
         for path in _list_texts(field)
         if _is_path(path)
     )
@@ -49,24 +50,16 @@ def find_paths(value: object) -> tuple[str, ...]:
 
 def iter_strings(value: object) -> Iterator[str]:
     """Every text in a value, in order, without the names of fields."""
+    yield from (item for item in _iter_values(value) if isinstance(item, str))
+
+
+def _iter_values(value: object) -> Iterator[object]:
+    """Every value in a value, outer ones before inner ones, in order."""
     pending = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            pending.extend(reversed(item.values()))
-        elif isinstance(item, list):
-            pending.extend(reversed(item))
-
-
-def _iter_objects(value: object) -> Iterator[dict[str, object]]:
-    """Every object in a value, outer objects before inner ones."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
+        yield item
         if isinstance(item, dict):
-            yield item
             pending.extend(reversed(item.values()))
         elif isinstance(item, list):
             pending.extend(reversed(item))
@@ -76,10 +69,6 @@ def _list_texts(value: object) -> list[str]:
     """The text itself, or the texts of a list."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, str)]
-
-
-def _is_path_key(key: str) -> bool:
-    return key.replace("_", "").casefold() in _PATH_KEYS
 
 
 def _is_path(text: str) -> bool:

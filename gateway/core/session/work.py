@@ -120,7 +120,7 @@ def extend(
         all_changes, _MOST_CHANGES, _CHANGES_CHARS, lambda each: len(each.path) + len(each.diff)
     )
     left = [*before.left_changes, *(each.position for each in all_changes[: len(all_changes) - len(kept)])]
-    run = (*before.commands, *map(_shorten, commands))
+    run = (*before.commands, *commands)
     newest = _choose_newest(run, _MOST_COMMANDS, _COMMANDS_CHARS, lambda each: len(each.command))
     return SessionWork(
         files=files,
@@ -184,7 +184,5 @@ def _choose_newest(
     return tuple(reversed(chosen))
 
 
-def _shorten(run: CommandRun) -> CommandRun:
-    if len(run.command) <= _LONGEST_COMMAND_CHARS:
-        return run
-    return replace(run, command=run.command[: _LONGEST_COMMAND_CHARS - 1] + "…")
+def shorten_command(text: str) -> str:
+    return text if len(text) <= _LONGEST_COMMAND_CHARS else text[: _LONGEST_COMMAND_CHARS - 1] + "…"
