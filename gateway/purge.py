@@ -40,7 +40,7 @@ class Purge:
         """A tenant. Requests that it sends meanwhile leave new records. Raises StoreError."""
         count = await self._delete(tag, None)
         self._search.forget(tag)
-        await self._search.finish_deleting()
+        await self._search.finish_purging()
         return count
 
     async def run_conversation(self, tag: str, conversation_id: str) -> PurgeCount:

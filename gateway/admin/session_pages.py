@@ -1,7 +1,8 @@
 """What a conversation worked on, and its diffs. Also of one that an earlier process or another one served."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from aiohttp import hdrs, web
 from msgspec.structs import replace
@@ -11,21 +12,24 @@ from gateway.activity.rows import render_second
 from gateway.admin.answers import (
     ConversationList,
     DiffPage,
+    FileDiff,
     LastSummary,
     MessageTitle,
     SessionCommand,
     SessionPage,
     SessionTodo,
 )
-from gateway.admin.file_diffs import list_file_diffs
 from gateway.admin.operations import MARKDOWN, DiffQuery, SessionQuery
 from gateway.admin.routing import PRIVATE, Answer, read_query
 from gateway.admin.session_markdown import render_markdown
 from gateway.admin.sources import PageSources, log_view, unknown_conversation
-from gateway.core.session.work import NOTHING_DONE, SessionWork
+from gateway.core.session.patches import read_created
+from gateway.core.session.work import NOTHING_DONE, FileChange, SessionWork, list_touched_files
 from gateway.sessions.record import StoredSession
 from gateway.store.interface import StoreError
 from gateway.store.keys import make_tag
+
+_NOTHING: Final = "/dev/null"
 
 
 async def show_session(sources: PageSources, request: web.Request) -> Answer:
@@ -144,3 +148,44 @@ def _make_page(identity: str, session: StoredSession | None, summary: LastSummar
         messages=[MessageTitle(message=position, title=title) for position, title in work.titles],
         summary=summary,
     )
+
+
+# Diffs, file by file
+
+
+def list_file_diffs(changes: Sequence[FileChange]) -> list[FileDiff]:
+    """In the order of the first changes. A file that was moved is one file, under its last name."""
+    groups: dict[str, list[FileChange]] = {}
+    for change in changes:
+        moved = groups.pop(change.moved_from, None) if change.moved_from is not None else None
+        groups[change.path] = [*groups.get(change.path, moved or []), change]
+    return [_make_file_diff(group) for group in groups.values()]
+
+
+def _make_file_diff(changes: Sequence[FileChange]) -> FileDiff:
+    """changes: of one file, in order; at least one."""
+    (touched,) = list_touched_files(changes)[-1:]
+    first, last = changes[0], changes[-1]
+    return FileDiff(
+        file=touched.path,
+        kind=touched.kind,
+        moved_from=touched.moved_from,
+        before="" if first.kind == "created" else None,
+        after="" if last.kind == "deleted" else read_created(last),
+        additions=touched.additions,
+        deletions=touched.deletions,
+        unknown=touched.unknown,
+        messages=list(dict.fromkeys(change.position for change in changes)),
+        diff=_make_header(first, last) + "".join(change.diff for change in changes),
+    )
+
+
+def _make_header(first: FileChange, last: FileChange) -> str:
+    before = first.moved_from or first.path
+    old = _NOTHING if first.kind == "created" else f"a/{before.lstrip('/')}"
+    new = _NOTHING if last.kind == "deleted" else f"b/{last.path.lstrip('/')}"
+    return f"--- {_on_one_line(old)}\n+++ {_on_one_line(new)}\n"
+
+
+def _on_one_line(path: str) -> str:
+    return "".join(each if each.isprintable() else "�" for each in path)

@@ -8,8 +8,8 @@ from gateway.command_line.console import render_json
 from gateway.command_line.model_report import report_model
 from gateway.command_line.process_setup import warn
 from gateway.settings import load_settings
-from gateway.settings.json_schema import render_json_schema
 from gateway.settings.show import list_facts, render_summary
+from gateway.settings.validate import render_json_schema
 from gateway.store.address import make_store
 
 

@@ -142,9 +142,8 @@ def show_demo(options: argparse.Namespace) -> int:
     # Slow enough to follow on the page.
     pause_seconds = _PAUSE_SECONDS if options.keep or sys.stdout.isatty() else 0.0
     keep = _wait_signal if options.keep else None
-    return (
-        0 if asyncio.run(run_demo(partial(print, flush=True), keep=keep, pause_seconds=pause_seconds)) else 1
-    )
+    went_well = asyncio.run(run_demo(partial(print, flush=True), keep=keep, pause_seconds=pause_seconds))
+    return 0 if went_well else 1
 
 
 async def _wait_signal() -> None:
@@ -166,7 +165,9 @@ async def run_demo(
     async with StandIn() as model:
         settings = _make_settings(model.base_url)
         async with Gateway(settings) as gateway:
-            _introduce(write, gateway)
+            page = _PAGE.format(gateway.admin_port) if gateway.admin_port else None
+            for text in filter(None, (_BEGINNING, page, _TABLE)):
+                write(text)
             with _showing_log(write):
                 through = await _play_through(gateway, model, write, pause_seconds)
             direct = [turn async for turn in play(model.base_url)]
@@ -192,13 +193,6 @@ def _make_settings(upstream: str) -> Settings:
         models=(*settings.models, ModelRule(match=MODEL, price=_PRICE)),
         model_origins=(*settings.model_origins, "the demo"),
     )
-
-
-def _introduce(write: WriteText, gateway: Gateway) -> None:
-    write(_BEGINNING)
-    if gateway.admin_port:
-        write(_PAGE.format(gateway.admin_port))
-    write(_TABLE)
 
 
 async def _play_through(
@@ -258,13 +252,9 @@ def find_problems(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -
 
 def _wrap(text: str) -> str:
     """In lines of a terminal of 80 columns. What follows the first line of a paragraph is indented."""
-    lines = [_wrap_line(line) for line in text.split("\n")]
-    return "\n".join(lines)
-
-
-def _wrap_line(line: str) -> str:
-    indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.fill(line, _COLUMNS - 1, subsequent_indent=indent + "  ", break_long_words=False)
+    lines = ((line, " " * (len(line) - len(line.lstrip()) + 2)) for line in text.split("\n"))
+    wrap = partial(textwrap.fill, width=_COLUMNS - 1, break_long_words=False)
+    return "\n".join(wrap(line, subsequent_indent=indent) for line, indent in lines)
 
 
 @contextmanager

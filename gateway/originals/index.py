@@ -2,18 +2,21 @@
 index of their words.
 
 What is added and deleted together is a batch: some messages of one list of the archive (`removed`). Each
-piece carries the name of its list as one more word. A question asks for the lists that may be seen together
-with its words, so the full-text index itself passes over all others, and nothing of them counts. The file can
-always be made again from the store. Errors are those of `sqlite3`,
-and `Damaged`.
+piece carries the name of its list as one more word, and that of its conversation. A question asks for the
+lists that may be seen together with its words, so the full-text index itself passes over all others, and
+nothing of them counts. What is deleted has no row any more at once; its words leave in steps afterwards. The
+file can always be made again from the store. Errors are those of `sqlite3`, and `Damaged`.
 """
 
 import hashlib
 import json
+import math
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -25,8 +28,8 @@ from gateway.originals.parts import Part
 from gateway.store.database import Damaged
 
 # Grows with what the file holds, or how: a file with another number is made again. The files of earlier
-# versions had 1 to 3.
-_VERSION: Final = 4
+# versions had 1 to 4.
+_VERSION: Final = 5
 # For another process that writes. A batch is added in some 100 ms.
 _BUSY_SECONDS: Final = 2.0
 _CACHE_KIBIBYTES: Final = 8_192
@@ -34,11 +37,30 @@ _CACHE_KIBIBYTES: Final = 8_192
 _MOST_MATCHES: Final = 1_500
 # A word that stands in fewer pieces is looked for as the beginning of words, too.
 _MOST_ALONE: Final = 10
+# Only the rarest are. What a beginning takes grows with the words of all tenants; for those of four to six
+# letters the index holds the beginnings themselves.
+_MOST_BEGINNINGS: Final = 2
+# So many lists of a conversation are asked for by their names, more by that of the conversation.
+_MOST_LISTS: Final = 50
 _MOST_POSITIONS: Final = 20
-# Other processes wait for so many pages.
+# Other processes, and other work of this one, wait for so many pages.
 _STEP_PAGES: Final = 256
+# What has expired or made room leaves the full-text index, which is written anew for it, together with a
+# deletion, or once it is so much of all.
+_WORTH_SHARE: Final = 0.1
 # When there is too much, so much less is kept that the next batch does not begin it again.
 _KEPT_SHARE: Final = 0.85
+# The number of a batch that is deleted and whose words are still there: they may stay until there are enough;
+# they are to leave; a merge that takes them out has begun.
+_GONE, _ASKED, _MERGING = range(3)
+_MATCH: Final = (
+    "SELECT words.rowid, batch FROM words CROSS JOIN pieces ON pieces.id = words.rowid "
+    "WHERE words MATCH ? ORDER BY words.rowid DESC"
+)
+_LOAD: Final = (
+    "SELECT list, position, start, role, tool, path, text, extra FROM pieces "
+    "JOIN batches ON batches.id = batch WHERE pieces.id = ?"
+)
 _SCHEMA: Final = """
 CREATE TABLE batches(
     id INTEGER PRIMARY KEY, tag TEXT NOT NULL, list TEXT NOT NULL, number INTEGER NOT NULL,
@@ -53,7 +75,8 @@ CREATE TABLE mentions(
     batch INTEGER NOT NULL, path TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY(batch, path, position)
 ) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(
-    text, extra, scope, content='pieces', content_rowid='id', tokenize="unicode61 remove_diacritics 2"
+    text, extra, scope, content='pieces', content_rowid='id', prefix='4 6',
+    tokenize="unicode61 remove_diacritics 2"
 );
 """
 
@@ -180,7 +203,8 @@ def add_batch(index: sqlite3.Connection, batch: IndexBatch) -> None:
         )
         if not added.rowcount:
             return
-        number, scope = added.lastrowid, _name_scope(batch.tag, batch.list_name)
+        number, conversation = added.lastrowid, _get_conversation(batch.list_name)
+        scope = f"{_name_scope('r', batch.tag, batch.list_name)} {_name_scope('c', batch.tag, conversation)}"
         for message in batch.messages:
             for part in message.parts:
                 _add_part(index, number, scope, message.position, part)
@@ -190,9 +214,13 @@ def add_batch(index: sqlite3.Connection, batch: IndexBatch) -> None:
         )
 
 
-def _name_scope(tag: str, list_name: str) -> str:
+def _get_conversation(list_name: str) -> str:
+    return list_name.rpartition("/")[0]
+
+
+def _name_scope(kind: str, tag: str, name: str) -> str:
     """A word that no text can hold by chance; texts are not looked into for it anyway."""
-    return "r" + hashlib.sha256(f"{tag}/{list_name}".encode()).hexdigest()[:24]
+    return kind + hashlib.sha256(f"{tag}/{name}".encode()).hexdigest()[:24]
 
 
 def _add_part(index: sqlite3.Connection, batch: int | None, scope: str, position: int, part: Part) -> None:
@@ -213,36 +241,42 @@ def _add_part(index: sqlite3.Connection, batch: int | None, scope: str, position
 
 
 def find_pieces(
-    index: sqlite3.Connection, tag: str, list_names: Sequence[str], terms: QueryTerms
+    index: sqlite3.Connection, tag: str, list_names: Sequence[str], terms: QueryTerms, most: float = math.inf
 ) -> list[FoundRow]:
-    """The best first. Only what the lists hold is seen, and counted."""
-    scope = " OR ".join(_name_scope(tag, name) for name in list_names)
-
-    def match(term: Term, beginning: str = "") -> list[int]:
-        found = index.execute(
-            "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?",
-            (f"(scope : ({scope})) AND ({{text extra}} : {quote_term(term)}{beginning})", _MOST_MATCHES),
-        )
-        pieces = [piece for (piece,) in found]
-        begins = term.may_begin_words and not beginning and len(pieces) < _MOST_ALONE
-        return match(term, " *") if begins else pieces
-
-    total = sum(batch.pieces for batch in _find_batches(index, tag, list_names))
+    """The best first. Only what the lists hold is seen, and counted. most: seconds, then TimeoutError:
+    SQLite counts no steps inside of the full-text index, so the clock is looked at before each statement.
+    """
+    sizes = {batch.id: batch.pieces for batch in _find_batches(index, tag, list_names)}
+    began, scope, total = time.monotonic(), _name_scopes(tag, list_names), sum(sizes.values())
     if not total:
         return []
+
+    def run(statement: str, value: object) -> sqlite3.Cursor:
+        if time.monotonic() - began > most:
+            raise TimeoutError
+        return index.execute(statement, (value,))
+
+    def match(term: Term, beginning: str = "") -> list[int]:
+        found = run(_MATCH, f"(scope : ({scope})) AND ({{text extra}} : {quote_term(term)}{beginning})")
+        # A conversation has lists that may not be seen, too.
+        return list(islice((piece for piece, batch in found if batch in sizes), _MOST_MATCHES))
+
     matches = {term: match(term) for term in terms}
-    rows = {piece: _load_row(index, piece) for piece in choose_best(matches, total)}
+    rare = [term for term in terms if term.may_begin_words and len(matches[term]) < _MOST_ALONE]
+    for term in sorted(rare, key=lambda each: len(matches[each]))[:_MOST_BEGINNINGS]:
+        if time.monotonic() - began <= most / 2:
+            matches[term] = match(term, " *")
+    rows = {piece: FoundRow(*run(_LOAD, piece).fetchone()) for piece in choose_best(matches, total)}
     ranked = score_pieces({piece: f"{row.text} {row.extra}" for piece, row in rows.items()}, matches, total)
     return [rows[piece] for piece in ranked]
 
 
-def _load_row(index: sqlite3.Connection, piece: int) -> FoundRow:
-    row = index.execute(
-        "SELECT list, position, start, role, tool, path, text, extra FROM pieces "
-        "JOIN batches ON batches.id = batch WHERE pieces.id = ?",
-        (piece,),
-    ).fetchone()
-    return FoundRow(*row)
+def _name_scopes(tag: str, list_names: Sequence[str]) -> str:
+    """Which pieces are looked at, by their lists, or by the conversation that has many of these."""
+    counts = Counter(map(_get_conversation, list_names))
+    large = {conversation for conversation, count in counts.items() if count > _MOST_LISTS}
+    names = [_name_scope("r", tag, name) for name in list_names if _get_conversation(name) not in large]
+    return " OR ".join([*names, *(_name_scope("c", tag, each) for each in large)])
 
 
 def list_mentions(index: sqlite3.Connection, tag: str, list_names: Sequence[str], most: int) -> list[Mention]:
@@ -285,34 +319,32 @@ def _find_batches(index: sqlite3.Connection, tag: str, list_names: Sequence[str]
 
 
 def drop_owned(index: sqlite3.Connection, tag: str, conversation_id: str | None) -> None:
-    """Everything of a tenant, or of one conversation of it."""
+    """Everything of a tenant, or of one conversation of it. Its words are asked to leave the file."""
     beginning = "" if conversation_id is None else f"{conversation_id}/"
     found = index.execute(
-        "SELECT id FROM batches WHERE (tag = ? AND substr(list, 1, ?) = ?) OR tag = ''",
+        "SELECT id FROM batches WHERE tag = ? AND substr(list, 1, ?) = ?",
         (tag, len(beginning), beginning),
     )
-    _drop(index, [batch for (batch,) in found.fetchall()])
+    _drop(index, [batch for (batch,) in found.fetchall()], _ASKED)
+    # What has expired may have been of it, too.
+    index.execute("UPDATE batches SET number = ? WHERE tag = '' AND number = ?", (_ASKED, _GONE))
 
 
 def drop_expired(index: sqlite3.Connection, now: float) -> None:
     """now: Unix time."""
-    found = index.execute("SELECT id FROM batches WHERE expires <= ?", (now,)).fetchall()
-    _drop(index, [batch for (batch,) in found])
+    found = index.execute("SELECT id FROM batches WHERE expires <= ? AND tag != ''", (now,)).fetchall()
+    _drop(index, [batch for (batch,) in found], _GONE)
 
 
 def drop_excess(index: sqlite3.Connection, bounds: IndexBounds) -> None:
-    """Makes the bounds hold: the newest stay, as far as they fit, of each tenant and of all."""
-    while (size := _measure(index)) > min(bounds):
-        found = index.execute("SELECT id, tag, pieces FROM batches ORDER BY id DESC").fetchall()
-        total = sum(pieces for _, _, pieces in found)
-        if not total or not _list_excess(found, bounds, size / total):
-            return
-        _drop(index, _list_excess(found, bounds, size / total / _KEPT_SHARE))
-
-
-def _measure(index: sqlite3.Connection) -> int:
-    """In bytes."""
-    return _read_number(index, "PRAGMA page_count") * _read_number(index, "PRAGMA page_size")
+    """Makes the bounds hold, once words have left: the newest stay as far as they fit, of each and all."""
+    total = _read_number(index, "SELECT total(pieces) FROM batches")
+    size = _read_number(index, "PRAGMA page_count") * _read_number(index, "PRAGMA page_size")
+    if size <= min(bounds) or not total:
+        return
+    found = index.execute("SELECT id, tag, pieces FROM batches WHERE tag != '' ORDER BY id DESC").fetchall()
+    if _list_excess(found, bounds, size / total):
+        _drop(index, _list_excess(found, bounds, size / total / _KEPT_SHARE), _GONE)
 
 
 def _list_excess(
@@ -329,7 +361,8 @@ def _list_excess(
     return excess
 
 
-def _drop(index: sqlite3.Connection, batches: Sequence[int]) -> None:
+def _drop(index: sqlite3.Connection, batches: Sequence[int], state: int) -> None:
+    """The batches stay without an owner until their words are gone, so that a later process goes on."""
     for batch in batches:
         with _changing(index):
             index.execute(
@@ -339,26 +372,31 @@ def _drop(index: sqlite3.Connection, batches: Sequence[int]) -> None:
             )
             index.execute("DELETE FROM pieces WHERE batch = ?", (batch,))
             index.execute("DELETE FROM mentions WHERE batch = ?", (batch,))
-            # It stays without an owner until its words are gone, so that this is tried again if it fails.
             index.execute(
-                "UPDATE batches SET tag = '', list = id, expires = 0, pieces = 0 WHERE id = ?", (batch,)
+                "UPDATE batches SET tag = '', list = id, number = ?, expires = 0 WHERE id = ?", (state, batch)
             )
-    if batches:
-        _let_words_go(index)
-        index.execute("DELETE FROM batches WHERE tag = ''")
 
 
-def _let_words_go(index: sqlite3.Connection) -> None:
-    """What was deleted leaves the full-text index, which only marks it, and then the file: in steps, so that
-    no other process waits for long.
+def let_words_go(index: sqlite3.Connection) -> bool:
+    """A step in which what was deleted leaves the full-text index, which only marks it, and then the file.
+    False if nothing is left to do now. Processes that take turns go on with one merge.
     """
-    merge, pages = "INSERT INTO words(words, rank) VALUES ('merge', ?)", -_STEP_PAGES
-    changes = index.total_changes
-    while True:
-        index.execute(merge, (pages,))
-        # https://www.sqlite.org/fts5.html, 6.7: a step that has nothing left to do makes one change.
-        if pages > 0 and index.total_changes - changes < 2:
-            break
-        changes, pages = index.total_changes, _STEP_PAGES
-    while _read_number(index, "PRAGMA freelist_count"):
-        index.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()
+    merge, total = "INSERT INTO words(words, rank) VALUES ('merge', ?)", "SELECT total(pieces) FROM batches"
+    with _changing(index):
+        counts = dict(index.execute("SELECT number, sum(pieces) FROM batches WHERE tag = '' GROUP BY number"))
+        if _MERGING in counts:
+            changes = index.total_changes
+            index.execute(merge, (_STEP_PAGES,))
+            # https://www.sqlite.org/fts5.html, 6.7: a step that has nothing left to do makes one change.
+            if index.total_changes - changes < 2:
+                index.execute("DELETE FROM batches WHERE tag = '' AND number = ?", (_MERGING,))
+            return True
+        if _ASKED in counts or (counts and counts[_GONE] >= _read_number(index, total) * _WORTH_SHARE):
+            index.execute("UPDATE batches SET number = ? WHERE tag = ''", (_MERGING,))
+            # A negative number begins a merge of all there is.
+            index.execute(merge, (-_STEP_PAGES,))
+            return True
+    if free_pages := _read_number(index, "PRAGMA freelist_count"):
+        # `execute` would end this after one page.
+        index.executescript(f"PRAGMA incremental_vacuum({_STEP_PAGES})")
+    return free_pages > _STEP_PAGES

@@ -35,6 +35,7 @@ from gateway.originals.index import (
     drop_owned,
     find_obstacle,
     find_pieces,
+    let_words_go,
     list_mentions,
     list_whole,
 )
@@ -65,6 +66,10 @@ _INDEX_BYTES: Final = 2
 # What could not be deleted is tried again each minute, what has expired is looked for each hour.
 _RETRY_SECONDS: Final = 60.0
 _RETRIES: Final = 60
+# So long the writer leaves the file to other processes between two steps of what leaves it.
+_PAUSE_SECONDS: Final = 0.02
+# A purge of a tenant waits so long until its words have left the file.
+_PURGE_SECONDS: Final = 20.0
 # A failure of one kind is logged so often.
 _WARNING_SECONDS: Final = 3_600.0
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
@@ -144,6 +149,7 @@ class OriginalsSearch:
         self._bounds = bounds
         self._clock = clock
         self._queue: WorkQueue[Searched] = WorkQueue(self._fill_behind, _WAITING_BYTES)
+        self._cleaning: WorkQueue[None] = WorkQueue(self._let_words_go, _WAITING_BYTES)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="index-writer")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="index-reader")
         self._filling: dict[Searched, asyncio.Task[bool]] = {}
@@ -174,13 +180,21 @@ class OriginalsSearch:
         while self._filling:
             await asyncio.wait(self._filling.values())
         await self.finish_deleting()
+        await self._cleaning.finish()
 
     async def finish_deleting(self) -> None:
-        """Returns once all that was forgotten has left the file, or is to be tried again."""
+        """Returns once nothing of what was forgotten can be found in the file, or is to be tried again."""
         await self._deleting.finish()
 
+    async def finish_purging(self) -> None:
+        """And once its words have left the file; after a while it does not wait for them any more."""
+        await self.finish_deleting()
+        await self._cleaning.finish(_PURGE_SECONDS)
+        if self._cleaning.waiting_bytes:
+            log.warning("words of a purged tenant are still in the index; they leave it in the background")
+
     async def close(self) -> None:
-        """What waits is given up: the next search reads it from the store."""
+        """What waits is given up: the next search reads it from the store. Words go after the next start."""
         self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -200,7 +214,8 @@ class OriginalsSearch:
         lists = await self._load_lists(tag, scopes) if terms else {}
         if not lists:
             return []
-        rows = await self._ask(tag, lists, lambda index: find_pieces(index, tag, list(lists), terms))
+        ask = partial(find_pieces, tag=tag, list_names=list(lists), terms=terms, most=_QUERY_SECONDS)
+        rows = await self._ask(tag, lists, ask)
         candidates = [
             PieceCandidate((row.list_name, row.position), row.start, row.end, row.text) for row in rows
         ]
@@ -336,10 +351,9 @@ class OriginalsSearch:
             for name, removed in lists.items():
                 if not await self._add_list(tag, name, removed):
                     return False
-            await self._run(self._writer, partial(drop_excess, bounds=self._bounds))
         except (SearchFailed, StoreError):
             return False
-        return True
+        return await self._drop(partial(drop_excess, bounds=self._bounds))
 
     async def _add_list(self, tag: str, name: str, removed: RemovedMessages) -> bool:
         """Raises SearchFailed, StoreError and Damaged."""
@@ -372,7 +386,7 @@ class OriginalsSearch:
 
         return await asyncio.to_thread(lambda: list(read()))
 
-    # What is deleted. Its words have left the file when `finish_deleting` returns.
+    # What is deleted. Its words leave the file afterwards.
 
     def forget(self, tag: str, conversation_id: str | None = None) -> None:
         """Everything of a tenant, or of a conversation, which have left the store."""
@@ -397,7 +411,16 @@ class OriginalsSearch:
                 await self._run(self._writer, drop)
         except SearchFailed:
             return False
+        self._cleaning.put(None, ENTRY_WEIGHT_BYTES)
         return True
+
+    async def _let_words_go(self, _: None) -> None:
+        """Between two steps other work of the thread goes first. What fails is tried again."""
+        with suppress(Damaged, SearchFailed):
+            while not self._is_closed and self._folder.has_file():
+                if not await self._run(self._writer, let_words_go):
+                    return
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _sweep(self) -> None:
         while True:
@@ -406,6 +429,7 @@ class OriginalsSearch:
                 await asyncio.sleep(_RETRY_SECONDS)
                 for owned in list(self._left):
                     await self._delete(*owned)
+                self._cleaning.put(None, ENTRY_WEIGHT_BYTES)
 
     async def _run(self, threads: ThreadPoolExecutor, call: Callable[[sqlite3.Connection], T]) -> T:
         """In a thread. Raises Damaged, and SearchFailed if the disk fails, or SQLite."""
@@ -487,8 +511,8 @@ def _say(error: sqlite3.Error | OSError | Unknown) -> str:
     """One of few texts, without a path or anything of a query."""
     if isinstance(error, Unknown):
         return "another process holds the lock of the search index"
+    if isinstance(error, TimeoutError) or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+        return "the query took too long"
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-        return "the query took too long"
     return getattr(error, "sqlite_errorname", type(error).__name__)

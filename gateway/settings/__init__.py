@@ -2,7 +2,7 @@
 
 The steps of a file: `files` (YAML with line numbers, references replaced) -> `load` (presets, environment,
 command line) -> `validate` (against the declarations of `schema` and of `gateway.core.policy`) -> `checks`.
-`show` tells what settings mean, `json_schema` which keys there are.
+`show` tells what settings mean, `validate` also which keys there are.
 """
 
 from gateway.settings.checks import is_loopback, list_reached, load_tls, name_provider

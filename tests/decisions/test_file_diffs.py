@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.admin.file_diffs import list_file_diffs
+from gateway.admin.session_pages import list_file_diffs
 from gateway.core.session.work import ChangeKind, FileChange
 
 

@@ -17,6 +17,7 @@ from gateway.originals.index import (
     drop_expired,
     drop_owned,
     find_pieces,
+    let_words_go,
     list_mentions,
     list_whole,
     open_index,
@@ -79,6 +80,27 @@ def test_only_the_lists_that_are_named_are_seen(path: Path) -> None:
         assert list_mentions(index, "cc", ["c/1"], 5) == []
 
 
+def test_of_many_lists_of_a_conversation_only_those_that_are_named_are_seen(path: Path) -> None:
+    with closing(open_index(path)) as index:
+        index.execute("PRAGMA synchronous=OFF")
+        for tag in ("aa", "bb"):
+            for number in range(120):
+                parts = [Part(0, "user", None, None, f"canary {tag} {number}")]
+                batch = IndexBatch(tag, f"c/{number}", 0, 1, 100.0, [IndexedMessage(number, parts)])
+                add_batch(index, batch)
+    add(path, "canary beside", "d/1")
+    names = [f"c/{number}" for number in range(0, 120, 2)]
+    assert sorted(find(path, "canary", names)) == sorted(f"canary aa {number}" for number in range(0, 120, 2))
+    assert "canary beside" in find(path, "canary beside", [*names, "d/1"])
+    assert find(path, "119", names) == find(path, "canary", names, "cc") == []
+
+
+def test_a_query_ends_with_its_time(path: Path) -> None:
+    add(path, "canary")
+    with closing(open_index(path)) as index, pytest.raises(TimeoutError):
+        find_pieces(index, "aa", ["c/1"], find_terms("canary"), -1.0)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.sampled_from(["canary", "hound", "scope", "r0", "日本語"]), min_size=1, max_size=6),
@@ -109,6 +131,8 @@ def test_what_expires_leaves_the_file(path: Path) -> None:
     assert b"kanarienvogel" in path.read_bytes()
     with closing(open_index(path)) as index:
         drop_expired(index, 60.0)
+        while let_words_go(index):
+            pass
     data = path.read_bytes()
     assert b"kanarienvogel" not in data and b"kanarie" not in data
     assert find(path, "alpha", ["c/1", "c/2"]) == ["nachtigall alpha"]
@@ -127,7 +151,28 @@ def test_what_is_deleted_leaves_the_file_and_others_stay(
     with closing(open_index(path)) as index:
         drop_owned(index, "aa", conversation)
         assert list_whole(index, "aa", ["c/1", "cc/1"]) == set(left)
+        while let_words_go(index):
+            pass
     data = path.read_bytes()
     assert b"kanarie" not in data and len(data) < size
     assert find(path, "nachtigall", ["c/1"], "bb") == ["nachtigall"]
     assert find(path, "nachtigall", ["cc/1"]) == ["nachtigall"] * len(left)
+
+
+def test_words_of_what_has_expired_wait_for_more_or_for_a_deletion(path: Path) -> None:
+    add(path, "kanarienvogel", "c/1", expires=50.0)
+    for number in range(20):
+        add(path, f"nachtigall {number}", f"d/{number}")
+    with closing(open_index(path)) as index:
+        drop_expired(index, 60.0)
+        assert not let_words_go(index)
+    assert find(path, "kanarienvogel") == [] and b"kanarie" in path.read_bytes()
+    with closing(open_index(path)) as index:
+        drop_owned(index, "aa", "c")
+        assert let_words_go(index)
+    # Another process goes on with it.
+    with closing(open_index(path)) as index:
+        while let_words_go(index):
+            pass
+    assert b"kanarie" not in path.read_bytes()
+    assert len(find(path, "nachtigall", [f"d/{number}" for number in range(20)])) == 20

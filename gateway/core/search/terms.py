@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 # A query is a question or some names. Of a longer text the beginning and the end are used.
 _QUERY_CHARS: Final = 4_000
-# Each takes the index up to some milliseconds.
-_MOST_TERMS: Final = 24
+# Each takes the index up to some milliseconds. Two are looked for once more, as beginnings.
+_MOST_TERMS: Final = 22
 _MOST_PHRASES: Final = 8
 _LONGEST_WORD_CHARS: Final = 200
-# A shorter word begins too many others.
+# A shorter word begins too many others, and the index does not hold its beginnings.
 _SHORTEST_BEGINNING_CHARS: Final = 4
 
 _UNSPACED: Final = (
