@@ -26,11 +26,10 @@ from gateway.admin.answers import (
     TotalsPage,
 )
 from gateway.admin.conversation_list import choose_shown, make_page, make_totals
-from gateway.admin.gateway_page import show_gateway
 from gateway.admin.openapi import show_document
 from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
 from gateway.admin.routing import AdminRefusal, Answer, Handlers, make_routes, read_body, read_query
-from gateway.admin.sources import PageSources, unknown_conversation
+from gateway.admin.sources import PageSources, show_gateway, unknown_conversation
 from gateway.core.compaction.request import find_reason
 from gateway.core.history.head import Head
 from gateway.purge import PurgeCount

@@ -7,14 +7,16 @@ of conversations for which `show_texts` of the policy allows it. The log tells o
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 from aiohttp import web
+from yarl import URL
 
+from gateway import __version__
 from gateway.activity.book import ActivityBook
 from gateway.activity.record import ConversationActivity
-from gateway.admin.answers import TextsAllowed
+from gateway.admin.answers import ClientFormat, GatewayPage, TextsAllowed
 from gateway.admin.routing import PEER_HEADER, AdminRefusal
 from gateway.compaction.edit import SummaryEditor
 from gateway.compaction.manual import ManualCompaction
@@ -26,7 +28,7 @@ from gateway.purge import Purge
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import Metrics
 from gateway.sessions.keeper import SessionKeeper
-from gateway.settings import Settings, shows_texts
+from gateway.settings import FormatName, Settings, name_provider, shows_texts
 from gateway.state import State
 from gateway.store.keys import make_tag
 from gateway.tenants import Policies, find_tenant
@@ -42,10 +44,11 @@ _REFUSED: Final = (
     "policies.NAME.show_texts: true in the policy of the conversation"
 )
 _UNKNOWN: Final = "-"
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 
 
 class ArrayShower(Protocol):
-    """See `pipeline.array`."""
+    """See `planning.rewrite`."""
 
     def show(self, newest: NewestRequest, start: int, most: int) -> AbstractAsyncContextManager[Arrays]: ...
 
@@ -146,3 +149,39 @@ def _is_open(settings: Settings, conversation: ConversationActivity) -> bool:
         return False
     policy = Policies(settings).choose(tenant, conversation.upstream, conversation.model)
     return shows_texts(settings, policy)
+
+
+# What the gateway says about itself
+
+
+def show_gateway(settings: Settings, port: int, request: web.Request) -> GatewayPage:
+    """settings: those that hold now. port: of the data port; 0 while it does not listen."""
+    has_token = settings.admin.token is not None
+    return GatewayPage(
+        version=__version__,
+        data_url=_find_data_url(settings.listen.host, port, request),
+        clients=[_describe_clients(settings, name) for name in settings.served_formats],
+        token_required=has_token,
+        texts="token" if has_token else "policy",
+    )
+
+
+def _find_data_url(host: str, port: int, request: web.Request) -> str | None:
+    """As the one who asks can reach it: what listens everywhere listens where the admin port is, too."""
+    try:
+        if host in _EVERYWHERE:
+            host = request.url.host or host
+        return str(URL.build(scheme="http", host=host, port=port).origin()) if port else None
+    except ValueError:
+        # A `Host` that is none.
+        return None
+
+
+def _describe_clients(settings: Settings, name: FormatName) -> ClientFormat:
+    upstream = settings.choose_upstream(name)
+    own_key: Literal["caller", "none"] = "caller" if upstream.api_key is None else "none"
+    return ClientFormat(
+        format=name,
+        provider=name_provider(upstream.base_url),
+        key="tenant" if settings.tenants else own_key,
+    )

@@ -19,7 +19,6 @@ from gateway.limits.discovery import Discovery
 from gateway.mcp.endpoint import McpEndpoint
 from gateway.mcp.tools import HistoryTools
 from gateway.pipeline.admission import Admission
-from gateway.pipeline.array import ArrayView
 from gateway.pipeline.log import RequestLog
 from gateway.pipeline.plan import PlanningStep
 from gateway.pipeline.proxy import Proxy
@@ -29,7 +28,7 @@ from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
-from gateway.planning.rewrite import CallMaker
+from gateway.planning.rewrite import ArrayView, CallMaker
 from gateway.settings import BUILT_IN_UPSTREAMS, Settings, UpstreamSettings
 from gateway.tenants import Policies, Tenancy
 

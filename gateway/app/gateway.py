@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,11 @@ from typing import Final, Self
 from aiohttp import hdrs
 
 from gateway import __version__
-from gateway.app.admin import build_admin, watch_parts
+from gateway.admin.event_stream import EventStream
+from gateway.admin.pages import AdminPages
+from gateway.admin.server import AdminServer
+from gateway.admin.sources import EventPage, PageSources
+from gateway.admin.worker import WorkerAdmin, WorkerStream
 from gateway.app.build import Serving
 from gateway.app.process import USUAL_PERIODS, Periods, Process
 from gateway.app.reload import check_change, find_change, log_change
@@ -35,6 +39,7 @@ from gateway.mcp.endpoint import is_mcp
 from gateway.reporting.metrics import definitions
 from gateway.settings import Bounds, Settings
 from gateway.store.interface import Listener
+from gateway.store.queue import QueuedStore
 from gateway.store.redis_address import is_redis
 
 log = logging.getLogger("gateway.app")
@@ -77,9 +82,9 @@ class Gateway(Listener):
         self.process = Process(settings, periods=periods, is_alone=is_alone)
         self.serving = Serving(settings, self.process)
         self.process.activity.use_prices(self.serving.prices.find)
-        watch_parts(self.process, lambda: self.serving)
+        _watch_parts(self.process, lambda: self.serving)
         admin_socket = place.admin_socket if place is not None else None
-        self._admin = build_admin(
+        self._admin = _build_admin(
             settings, admin_socket, lambda: self.port, self.process, lambda: self.serving
         )
         self.server = Server(self._respond, _make_bounds(settings.bounds))
@@ -313,3 +318,68 @@ def _make_permission(head: RequestHead) -> dict[str, str]:
     if wanted is not None:
         permission[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = wanted
     return {str(name): value for name, value in permission.items()}
+
+
+# The admin port
+
+
+def _build_admin(
+    settings: Settings,
+    socket: Path | None,
+    find_port: Callable[[], int],
+    process: Process,
+    find_serving: Callable[[], Serving],
+) -> AdminServer | WorkerAdmin:
+    """socket: of a worker, whose supervisor serves the admin port."""
+
+    def make_pages(events: EventPage) -> AdminPages:
+        sources = PageSources(
+            find_port=find_port,
+            metrics=process.metrics,
+            events=events,
+            activity=process.activity,
+            branches=process.branches,
+            compaction_log=process.log_writer,
+            originals=process.archive,
+            search=process.search,
+            sessions=process.sessions,
+            state=process.state,
+            purge=process.purge,
+            find_serving=find_serving,
+        )
+        return AdminPages(sources)
+
+    if socket is None:
+        return AdminServer(settings.admin, make_pages(EventStream(process.bus)))
+    stream = WorkerStream(process.bus, process.metrics)
+    return WorkerAdmin(socket, make_pages(stream), stream, process.activity)
+
+
+def _watch_parts(process: Process, find_serving: Callable[[], Serving]) -> None:
+    """Once, when everything is constructed."""
+    metrics, budget, slots = process.metrics, process.budget, process.running.slots
+    store = process.stores.state
+    metrics.watch(definitions.MEMORY_USED, lambda: {"": budget.used_bytes})
+    metrics.watch(definitions.MEMORY_LIMIT, lambda: {"": budget.max_bytes})
+    metrics.watch(definitions.MEMORY_WAITING, lambda: {"": budget.waiting})
+    metrics.watch(definitions.SUMMARIES_RUNNING, lambda: {"": slots.taken})
+    metrics.watch(definitions.SUMMARIES_WAITING, lambda: {"": slots.waiting})
+    metrics.watch(definitions.WRITES_WAITING, lambda: _count_waiting(process))
+    metrics.watch(
+        definitions.SUMMARIZER_BREAKERS, lambda: {"": find_serving().compactions.count_open_breakers()}
+    )
+    metrics.watch(
+        definitions.STORE_BREAKER, lambda: {"": float(isinstance(store, QueuedStore) and store.is_away)}
+    )
+
+
+def _count_waiting(process: Process) -> Mapping[str, float]:
+    """By the queue."""
+    store = process.stores.state
+    return {
+        **({"store": store.waiting_bytes} if isinstance(store, QueuedStore) else {}),
+        "named": process.named.waiting_bytes,
+        "originals": process.archive.waiting_bytes,
+        "search": process.search.waiting_bytes,
+        "sessions": process.sessions.waiting_bytes,
+    }

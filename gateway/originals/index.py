@@ -400,3 +400,8 @@ def let_words_go(index: sqlite3.Connection) -> bool:
         # `execute` would end this after one page.
         index.executescript(f"PRAGMA incremental_vacuum({_STEP_PAGES})")
     return free_pages > _STEP_PAGES
+
+
+def rewrite(index: sqlite3.Connection) -> None:
+    """Pages that SQLite has split or joined keep bytes of what was deleted."""
+    index.execute("VACUUM")

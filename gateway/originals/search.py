@@ -38,6 +38,7 @@ from gateway.originals.index import (
     let_words_go,
     list_mentions,
     list_whole,
+    rewrite,
 )
 from gateway.originals.index_folder import IndexFolder
 from gateway.originals.parts import join_texts, read_parts
@@ -187,11 +188,14 @@ class OriginalsSearch:
         await self._deleting.finish()
 
     async def finish_purging(self) -> None:
-        """And once its words have left the file; after a while it does not wait for them any more."""
+        """And once no byte of it is in the file; after a while it does not wait for that any more."""
         await self.finish_deleting()
         await self._cleaning.finish(_PURGE_SECONDS)
         if self._cleaning.waiting_bytes:
             log.warning("words of a purged tenant are still in the index; they leave it in the background")
+        elif self._folder.has_file():
+            with suppress(Damaged, SearchFailed):
+                await self._run(self._writer, rewrite)
 
     async def close(self) -> None:
         """What waits is given up: the next search reads it from the store. Words go after the next start."""

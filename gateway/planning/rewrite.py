@@ -3,17 +3,23 @@
 Knows how bodies are made, not why: plans come from `core.compaction`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from threading import Lock
 from typing import Final
 
 from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory import MemoryBudget
+from gateway.conversations.branches import NewestRequest
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import UNCHANGED, Plan, fingerprint_plan
+from gateway.core.compaction.situation import Situation
+from gateway.core.errors import Overloaded
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.http.client import UpstreamCall
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.planning.planner import Planner
 from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
 from gateway.wire.edits import (
     Edit,
@@ -33,6 +39,12 @@ _INLINE_BYTES: Final = 256 * 1024
 # A small message costs as much as one of this size.
 _LEAST_BYTES: Final = 1_000
 
+# Of the bodies of one answer; a single larger message is an answer of its own.
+_SHOWN_BYTES: Final = 4 << 20
+# Slices of the body, their texts in an answer, and the answer as it is sent.
+_SHOWN_COPIES: Final = 3
+# A token takes about this many bytes of JSON.
+_BYTES_PER_TOKEN: Final = 3.5
 # Identifies a shortened message, or the messages of a pivot.
 RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, int, str, str | None]
 
@@ -179,3 +191,56 @@ def _passes_as_received(turn: Turn, plan: Plan) -> bool:
     if held == UNCHANGED or plan.output is not None:
         return not plan.changes_body
     return fingerprint_plan(plan) == held
+
+
+class ArrayView:
+    """What operators see of a conversation's newest request: the array as received beside the array as sent.
+
+    Of a history that the provider holds this is what the model has seen: everything that the request names
+    is written out.
+    """
+
+    def __init__(self, planner: Planner, calls: CallMaker, memory: MemoryBudget) -> None:
+        """memory: of all bodies under way."""
+        self._planner = planner
+        self._calls = calls
+        self._memory = memory
+
+    @asynccontextmanager
+    async def show(self, newest: NewestRequest, start: int, most: int) -> AsyncIterator[Arrays]:
+        """A part of both arrays, whose memory is counted until the block ends. start, most: see ArrayWindow.
+
+        Raises Overloaded.
+        """
+        turn, plan = newest.turn, newest.plan
+        size_bytes = min(len(turn.received.body.data), _SHOWN_BYTES)
+        with self._memory.open(turn.owner) as share:
+            if not share.try_grow(_SHOWN_COPIES * size_bytes):
+                raise Overloaded("There is no memory left to show these messages; try again.")
+            situation = await self._planner.gather(turn, may_compact=False)
+            window = ArrayWindow(start, most, _SHOWN_BYTES)
+            arrays = await self._calls.show(turn, plan, window)
+            raws = [*(row.raw or b"" for row in arrays.received), *(row.raw for row in arrays.sent)]
+            share.take(_SHOWN_COPIES * max(0, sum(map(len, raws)) - size_bytes))
+            yield _with_tokens(arrays, situation, plan)
+
+
+def _with_tokens(arrays: Arrays, situation: Situation, plan: Plan) -> Arrays:
+    """True tokens, as far as they are known. Those of the leading block are counted together with the tools,
+    so here they are a guess by their length.
+    """
+    sizes = situation.calibrated
+
+    def count_sent(position: int | None, raw: bytes) -> int:
+        return _guess(raw) if position is None else int(sizes.shown(plan.view, position, position + 1))
+
+    def count_received(position: int | None, raw: bytes | None) -> int:
+        return _guess(raw or b"") if position is None else int(sizes.messages[position])
+
+    received = [row._replace(tokens=count_received(row.position, row.raw)) for row in arrays.received]
+    sent = [row._replace(tokens=count_sent(row.position, row.raw)) for row in arrays.sent]
+    return arrays._replace(received=received, sent=sent)
+
+
+def _guess(raw: bytes) -> int:
+    return int(len(raw) / _BYTES_PER_TOKEN)

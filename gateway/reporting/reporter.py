@@ -23,6 +23,7 @@ from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
     Bus,
     CompactionFailed,
+    Event,
     Overflowed,
     Pruned,
     SessionCompacted,
@@ -88,7 +89,10 @@ class Reporter:
         if isinstance(outcome, Pivot):
             self._metrics.count_compaction(request, None)
             _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where, extra=name_ids(turn))
-            self._publish_compacted(turn, outcome, request, result)
+            self._bus.publish(make_boundary(turn.conversation_id, request.trigger, result.pre_tokens))
+            asked = {name: getattr(request, name) for name in ("kind", "trigger", "reason")}
+            tokens = {"pre_tokens": result.pre_tokens, "post_tokens": result.post_tokens}
+            self._publish(turn, SessionCompacted, covers=outcome.covers, **asked, **tokens)
             self._archive.keep_compacted(turn, cut, outcome)
             if self.sessions is not None:
                 self.sessions.note_summary(turn, outcome)
@@ -188,14 +192,7 @@ class Reporter:
             return
         self._metrics.add(definitions.PRUNINGS)
         self._activity.note_pruning(turn)
-        self._bus.publish(
-            Pruned(
-                session_id=turn.conversation_id,
-                tenant=turn.tenant.display_name,
-                marks=len(batch.marks),
-                saved_tokens=batch.saved_tokens,
-            )
-        )
+        self._publish(turn, Pruned, marks=len(batch.marks), saved_tokens=batch.saved_tokens)
 
     def note_refusal(self, turn: Turn, plan: Plan, overflow: Overflow, *, is_retried: bool) -> None:
         """Upstream said that the request is too large. The text of its error may quote the conversation, so
@@ -208,18 +205,8 @@ class Reporter:
             *(overflow.context, overflow.input, overflow.used),
             extra=name_ids(turn),
         )
-        self._bus.publish(
-            Overflowed(
-                session_id=turn.conversation_id,
-                tenant=turn.tenant.display_name,
-                kind=overflow.kind,
-                retried=is_retried,
-                sent_tokens=plan.sent,
-                context=overflow.context,
-                input=overflow.input,
-                used=overflow.used,
-            )
-        )
+        told = {name: getattr(overflow, name) for name in ("kind", "context", "input", "used")}
+        self._publish(turn, Overflowed, retried=is_retried, sent_tokens=plan.sent, **told)
 
     def note_recovered(self) -> None:
         """A client got the response to a smaller request, after upstream had refused a larger one."""
@@ -236,45 +223,20 @@ class Reporter:
             *(turn.conversation_id, prompt_tokens, before, added),
             extra=name_ids(turn),
         )
-        self._bus.publish(
-            Overflowed(
-                session_id=turn.conversation_id,
-                tenant=turn.tenant.display_name,
-                kind="truncation",
-                retried=False,
-                sent_tokens=before + added,
-                used=prompt_tokens,
-            )
-        )
-
-    def _publish_compacted(
-        self, turn: Turn, pivot: Pivot, request: CompactionRequest, result: CompactionResult
-    ) -> None:
-        self._bus.publish(make_boundary(turn.conversation_id, request.trigger, result.pre_tokens))
-        self._bus.publish(
-            SessionCompacted(
-                session_id=turn.conversation_id,
-                tenant=turn.tenant.display_name,
-                kind=request.kind,
-                trigger=request.trigger,
-                reason=request.reason,
-                pre_tokens=result.pre_tokens,
-                post_tokens=result.post_tokens,
-                covers=pivot.covers,
-            )
+        sent_tokens = before + added
+        self._publish(
+            turn, Overflowed, kind="truncation", retried=False, sent_tokens=sent_tokens, used=prompt_tokens
         )
 
     def _publish_failed(self, turn: Turn, reason: str, request: CompactionRequest, pre_tokens: int) -> None:
-        self._bus.publish(
-            CompactionFailed(
-                session_id=turn.conversation_id,
-                tenant=turn.tenant.display_name,
-                kind=request.kind,
-                trigger=request.trigger,
-                pre_tokens=pre_tokens,
-                reason=reason,
-            )
+        kind, trigger = request.kind, request.trigger
+        self._publish(
+            turn, CompactionFailed, kind=kind, trigger=trigger, pre_tokens=pre_tokens, reason=reason
         )
+
+    def _publish(self, turn: Turn, make: Callable[..., Event], **facts: object) -> None:
+        """facts: the fields of the event beside those that say whose it is."""
+        self._bus.publish(make(session_id=turn.conversation_id, tenant=turn.tenant.display_name, **facts))
 
     def _make_entry(
         self, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float

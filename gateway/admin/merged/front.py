@@ -17,13 +17,13 @@ from prometheus_client.registry import Collector
 from gateway.activity.rows import ActivityEvent, Row
 from gateway.admin.answers import GatewayPage
 from gateway.admin.event_stream import EventStream
-from gateway.admin.gateway_page import show_gateway
 from gateway.admin.merged.conversations import MergedConversations, merge_rows
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.admin.merged.worker_client import CHANGED_PATH, WorkerPage, ask_all
 from gateway.admin.openapi import show_document
 from gateway.admin.routing import Handlers, make_routes
 from gateway.admin.server import AdminServer
+from gateway.admin.sources import show_gateway
 from gateway.bounds.background import BackgroundTasks
 from gateway.reporting.activity_feed import ActivityFeed
 from gateway.reporting.metrics import CONTENT_TYPE
