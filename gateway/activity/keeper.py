@@ -136,15 +136,13 @@ class ActivityKeeper:
 
     def _find_due(self, now: float) -> list[Entry]:
         """Those that were written longest ago."""
-        due = [
-            entry
-            for entry in self._list_unsaved()
-            if not entry.stored_seconds or now >= entry.stored_seconds + self._choose_pause(entry)
-        ]
-        return sorted(due, key=lambda entry: entry.stored_seconds)[:_MOST_RECORDS]
 
-    def _choose_pause(self, entry: Entry) -> float:
-        return self._pause_seconds * (1 + entry.activity.series.weight_bytes // _PAUSE_BYTES)
+        def is_due(entry: Entry) -> bool:
+            pause_seconds = self._pause_seconds * (1 + entry.activity.series.weight_bytes // _PAUSE_BYTES)
+            return not entry.stored_seconds or now >= entry.stored_seconds + pause_seconds
+
+        due = filter(is_due, self._list_unsaved())
+        return sorted(due, key=lambda entry: entry.stored_seconds)[:_MOST_RECORDS]
 
     async def _save(self, entry: Entry) -> None:
         """Raises StoreError."""

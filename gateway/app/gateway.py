@@ -260,7 +260,8 @@ class Gateway(Listener):
     async def _serve(self, request: Request, reply: Reply) -> None:
         serving, head = self.serving, request.head
         reply.origin = _find_page(head, serving.settings)
-        if reply.origin is not None and _is_preflight(head):
+        is_asking = reply.origin is not None and head.method == hdrs.METH_OPTIONS
+        if is_asking and hdrs.ACCESS_CONTROL_REQUEST_METHOD in head.headers:
             await reply.answer(204, b"", _make_permission(head))
         elif serving.mcp is not None and is_mcp(head.target):
             await serving.mcp.respond(request, reply)
@@ -300,10 +301,6 @@ def _find_page(head: RequestHead, settings: Settings) -> str | None:
     """
     origin = head.headers.get(hdrs.ORIGIN) if settings.tenants else None
     return origin if origin in settings.listen.origins else None
-
-
-def _is_preflight(head: RequestHead) -> bool:
-    return head.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in head.headers
 
 
 def _make_permission(head: RequestHead) -> dict[str, str]:

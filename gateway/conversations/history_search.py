@@ -95,11 +95,13 @@ class HistorySearch:
         state, head = self._state, known.head
         if head is not None and (not state.heads.is_current(head) or state.pivots.lacks(head)):
             return True
-        return bool(self._find_news(known.received))
+        return bool(self._find_news(known))
 
-    def _find_news(self, received: Received) -> list[ChainPlace]:
-        """Places where the store has to be looked at."""
-        return self._state.news.places.find("news", make_tag(received.owner), received.conversation)
+    def _find_news(self, known: KnownHistory) -> list[ChainPlace]:
+        """Places where the store has to be looked at. What the head's pivot has replaced is not used."""
+        received, head = known.received, known.head
+        found = self._state.news.places.find("news", make_tag(received.owner), received.conversation)
+        return [place for place in found if head is None or place.length >= head.covers] if found else found
 
     async def _search(
         self, subject: Subject, known: KnownHistory, trimmed: KnownHistory | None
@@ -152,7 +154,7 @@ class HistorySearch:
         state.tasks.ask(trip, conversation, known.head)
         state.pivots.ask_newest(trip, conversation, is_known=known.head is not None)
         state.pivots.ask_named(trip, owner, known.head)
-        news = self._find_news(known.received)
+        news = self._find_news(known)
         for place in news:
             state.pivots.ask_pivot(trip, owner, place.key)
         # What is told of them from now on has to be looked at again.

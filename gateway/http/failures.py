@@ -83,7 +83,8 @@ def describe_failure(error: BaseException, url: str) -> str:
         return f"{origin} {error}"
     if any(isinstance(cause, LineTooLong) for cause in causes):
         return f"{origin} {_TOO_LARGE}"
-    if any(map(_is_reset, causes)) and isinstance(error, _CLOSED):
+    was_reset = any(isinstance(each, OSError) and each.errno == errno.ECONNRESET for each in causes)
+    if was_reset and isinstance(error, _CLOSED):
         return f"{origin} reset the connection before it answered"
     for kinds, text in _TEXTS:
         if isinstance(error, kinds):
@@ -103,10 +104,6 @@ def find_origin(url: str) -> str:
     """Scheme, host and port of a URL, for messages. User, password, path and query are left out."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _is_reset(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.ECONNRESET
 
 
 def _explain(causes: list[BaseException]) -> str:

@@ -325,7 +325,11 @@ def drop_owned(index: sqlite3.Connection, tag: str, conversation_id: str | None)
         "SELECT id FROM batches WHERE tag = ? AND substr(list, 1, ?) = ?",
         (tag, len(beginning), beginning),
     )
-    _drop(index, [batch for (batch,) in found.fetchall()], _ASKED)
+    batches = [batch for (batch,) in found.fetchall()]
+    if batches and conversation_id is None:
+        # Until the file was written anew.
+        index.execute("PRAGMA application_id=1")
+    _drop(index, batches, _ASKED)
     # What has expired may have been of it, too.
     index.execute("UPDATE batches SET number = ? WHERE tag = '' AND number = ?", (_ASKED, _GONE))
 
@@ -339,7 +343,9 @@ def drop_expired(index: sqlite3.Connection, now: float) -> None:
 def drop_excess(index: sqlite3.Connection, bounds: IndexBounds) -> None:
     """Makes the bounds hold, once words have left: the newest stay as far as they fit, of each and all."""
     total = _read_number(index, "SELECT total(pieces) FROM batches")
-    size = _read_number(index, "PRAGMA page_count") * _read_number(index, "PRAGMA page_size")
+    # What has been deleted and is not given back yet is of nobody.
+    pages = _read_number(index, "PRAGMA page_count") - _read_number(index, "PRAGMA freelist_count")
+    size = pages * _read_number(index, "PRAGMA page_size")
     if size <= min(bounds) or not total:
         return
     found = index.execute("SELECT id, tag, pieces FROM batches WHERE tag != '' ORDER BY id DESC").fetchall()
@@ -393,6 +399,8 @@ def let_words_go(index: sqlite3.Connection) -> bool:
             return True
         if _ASKED in counts or (counts and counts[_GONE] >= _read_number(index, total) * _WORTH_SHARE):
             index.execute("UPDATE batches SET number = ? WHERE tag = ''", (_MERGING,))
+            # With the usual 4, a merge of fewer segments stands still behind batches that come meanwhile.
+            index.execute("INSERT INTO words(words, rank) VALUES ('usermerge', 2)")
             # A negative number begins a merge of all there is.
             index.execute(merge, (-_STEP_PAGES,))
             return True
@@ -403,5 +411,12 @@ def let_words_go(index: sqlite3.Connection) -> bool:
 
 
 def rewrite(index: sqlite3.Connection) -> None:
-    """Pages that SQLite has split or joined keep bytes of what was deleted."""
-    index.execute("VACUUM")
+    """After a purge: pages that SQLite has split or joined keep bytes of what was deleted."""
+    if needs_rewrite(index):
+        index.execute("VACUUM")
+        index.execute("PRAGMA application_id=0")
+
+
+def needs_rewrite(index: sqlite3.Connection) -> bool:
+    """Whether bytes of a purged tenant may still be in the file."""
+    return _read_number(index, "PRAGMA application_id") != 0

@@ -38,6 +38,7 @@ from gateway.originals.index import (
     let_words_go,
     list_mentions,
     list_whole,
+    needs_rewrite,
     rewrite,
 )
 from gateway.originals.index_folder import IndexFolder
@@ -191,11 +192,13 @@ class OriginalsSearch:
         """And once no byte of it is in the file; after a while it does not wait for that any more."""
         await self.finish_deleting()
         await self._cleaning.finish(_PURGE_SECONDS)
-        if self._cleaning.waiting_bytes:
-            log.warning("words of a purged tenant are still in the index; they leave it in the background")
-        elif self._folder.has_file():
-            with suppress(Damaged, SearchFailed):
-                await self._run(self._writer, rewrite)
+        with suppress(Damaged):
+            try:
+                is_left = self._folder.has_file() and await self._run(self._readers, needs_rewrite)
+            except SearchFailed:
+                is_left = True
+            if is_left:
+                log.warning("words of a purged tenant are still in the index; they leave in the background")
 
     async def close(self) -> None:
         """What waits is given up: the next search reads it from the store. Words go after the next start."""
@@ -355,9 +358,11 @@ class OriginalsSearch:
             for name, removed in lists.items():
                 if not await self._add_list(tag, name, removed):
                     return False
+            await self._run(self._writer, partial(drop_excess, bounds=self._bounds))
         except (SearchFailed, StoreError):
             return False
-        return await self._drop(partial(drop_excess, bounds=self._bounds))
+        self._cleaning.put(None, ENTRY_WEIGHT_BYTES)
+        return True
 
     async def _add_list(self, tag: str, name: str, removed: RemovedMessages) -> bool:
         """Raises SearchFailed, StoreError and Damaged."""
@@ -423,6 +428,7 @@ class OriginalsSearch:
         with suppress(Damaged, SearchFailed):
             while not self._is_closed and self._folder.has_file():
                 if not await self._run(self._writer, let_words_go):
+                    await self._run(self._writer, rewrite)
                     return
                 await asyncio.sleep(_PAUSE_SECONDS)
 

@@ -5,7 +5,6 @@ planned and sent, and sent again smaller if the upstream calls it too large. Wha
 handed over in one call. Awaits only what the client is waiting for. Decides nothing.
 """
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass
@@ -150,7 +149,10 @@ class Proxy:
         task = self.manual.compact(turn, instructions)
         seconds = turn.policy.summary.deadline_seconds
         is_done = task is not None and await client.wait_for(task, seconds)
-        outcome = _read_outcome(task) if task is not None and is_done else InProgress()
+        outcome: ManualOutcome = InProgress()
+        if task is not None and is_done:
+            # A tenant may be deleted, or the gateway may stop, while it is made.
+            outcome = Failed("it was cancelled") if task.cancelled() else task.result()
         response = LocalResponse(
             id=turn.received.conversation.key.hex()[:_ID_DIGITS],
             model=turn.model,
@@ -196,8 +198,3 @@ class Proxy:
         """Relays a request as it came: one that is not understood, or for which the gateway is bypassed."""
         headers = {X_GATEWAY_WARNING: warning} if warning and self.settings.response_headers else {}
         await self.relay.forward(self.names.make_exchange(route, call, headers), client)
-
-
-def _read_outcome(task: "asyncio.Task[ManualOutcome]") -> ManualOutcome:
-    """A tenant may be deleted, or the gateway may stop, while it is made."""
-    return Failed("it was cancelled") if task.cancelled() else task.result()

@@ -56,6 +56,9 @@ class Histories:
         if before is not None and before.whose == branch.whose:
             self._newest.pop(branch.end_key)
         branch.end_key = key
+        newest = self._newest.peek(key)
+        if seen is None and newest is not None:
+            seen = _Ended(newest.whose, newest.conversation.key)
         chain = conversation.key if seen is None or seen.chain == conversation.key else b""
         self._ended.put(key, _Ended(branch.whose, chain), _END_WEIGHT_BYTES)
         if chain:
@@ -88,8 +91,8 @@ class Histories:
         except Unknown:
             # Another history may have ended like this. A later end is saved.
             return
-        if self._storage.memory.was_purged(purges, branch.whose.tag):
-            # It may be deleted by now.
+        if self._storage.memory.was_purged(purges, branch.whose.tag) or self.find(head.owner, key) is None:
+            # It may be deleted by now, or another history has ended like this.
             return
         before, branch.saved_end = branch.saved_end, (key, end.length, self._storage.generation)
         if before is not None and before[0] != key:

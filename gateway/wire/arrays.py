@@ -141,11 +141,9 @@ def _make_rows(source: ArraySource, at: int) -> tuple[ReceivedMessage, list[Sent
         return row, inserted
     kind: SentKind = "cleared" if fate == "cleared" else "shortened" if fate == "shortened" else "message"
     message = SentMessage(position, role, kind, sent)
-    return row, [*inserted, *map(_make_recalled, _split(source.recalled.get(position, b""))), message]
-
-
-def _make_recalled(raw: bytes) -> SentMessage:
-    return SentMessage(None, _role_decoder.decode(raw).role, "recalled", raw)
+    raws = _split(source.recalled.get(position, b""))
+    recalled = [SentMessage(None, _role_decoder.decode(raw).role, "recalled", raw) for raw in raws]
+    return row, [*inserted, *recalled, message]
 
 
 def _split(values: bytes) -> list[bytes]:

@@ -79,13 +79,10 @@ def choose_pieces(candidates: Sequence[PieceCandidate], most: int, max_tokens: i
         text = candidate.text.strip()
         if not text or text in texts or tokens > left:
             continue
-        if any(_overlap(candidate, candidates[other]) for other in chosen):
+        beside = [candidates[other] for other in chosen if candidates[other].place == candidate.place]
+        if any(candidate.start < other.end and other.start < candidate.end for other in beside):
             continue
         chosen.append(at)
         texts.add(text)
         left -= tokens
     return chosen
-
-
-def _overlap(one: PieceCandidate, other: PieceCandidate) -> bool:
-    return one.place == other.place and one.start < other.end and other.start < one.end

@@ -40,7 +40,7 @@ def find_paths(value: object) -> tuple[str, ...]:
         for key, field in fields.items()
         if key.replace("_", "").casefold() in _PATH_KEYS
         for path in _list_texts(field)
-        if _is_path(path)
+        if path.strip(" ./\\") and len(path) <= _LONGEST_PATH_CHARS and path.isprintable()
     )
     for text in iter_strings(value):
         if "*** " in text:
@@ -69,7 +69,3 @@ def _list_texts(value: object) -> list[str]:
     """The text itself, or the texts of a list."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, str)]
-
-
-def _is_path(text: str) -> bool:
-    return bool(text.strip(" ./\\")) and len(text) <= _LONGEST_PATH_CHARS and text.isprintable()

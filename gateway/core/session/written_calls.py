@@ -51,8 +51,10 @@ class WrittenCall(NamedTuple):
 
 def find_written_calls(text: str) -> tuple[WrittenCall, ...]:
     """In the order of the text; empty for one without."""
-    if "</" in text and (found := tuple(_iter_tags(text))):
-        return found
+    blocks = islice(iter_blocks(text, _OPENING), _MOST_CALLS) if "</" in text else ()
+    found = [(block.name, json.dumps(dict(_iter_fields(block.text)))) for block in blocks]
+    if found:
+        return tuple(WrittenCall(name, arguments, needs_result=True) for name, arguments in found)
     return tuple(_iter_blocks(text)) if "SEARCH" in text and "REPLACE" in text else ()
 
 
@@ -90,11 +92,6 @@ def without_results(text: str) -> str:
     return "\n".join(
         each.removeprefix("\n").removesuffix("\n") for each in found if len(each) <= _LONGEST_FEEDBACK_CHARS
     )
-
-
-def _iter_tags(text: str) -> Iterator[WrittenCall]:
-    for block in islice(iter_blocks(text, _OPENING), _MOST_CALLS):
-        yield WrittenCall(block.name, json.dumps(dict(_iter_fields(block.text))), needs_result=True)
 
 
 def _iter_fields(body: str) -> Iterator[tuple[str, str]]:
