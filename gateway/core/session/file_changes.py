@@ -99,7 +99,8 @@ class FileCall:
 
 def apply_actions(files: WrittenFiles, actions: Sequence[FileAction], call: FileCall) -> Iterator[FileChange]:
     """The changes that the call has made; `files` learns what it has written."""
-    for action in actions if call.is_done else ():
+    # Reading the result is most of the cost of a session, and most calls change nothing.
+    for action in actions if actions and call.is_done else ():
         for change in _apply(files, action, call):
             yield replace(change, position=call.position)
 

@@ -17,7 +17,7 @@ from gateway.core.session.edits import ApplyPatch, find_file_actions
 from gateway.core.session.file_changes import FileCall, WrittenFiles, apply_actions
 from gateway.core.session.outcomes import find_exit_code, was_run
 from gateway.core.session.titles import find_asked, make_title, without_middle
-from gateway.core.session.todos import follow_todos
+from gateway.core.session.todos import follow_todos, is_todo_call
 from gateway.core.session.work import (
     NOTHING_DONE,
     CommandRun,
@@ -137,7 +137,7 @@ class SessionReader:
         if commands:
             self._run(made, commands)
             return
-        if made.is_done:
+        if is_todo_call(call.tool) and made.is_done:
             self._todos = follow_todos(self._todos, call.tool, call.arguments, result)
         actions = find_file_actions(call.tool, call.arguments)
         self._changes += apply_actions(self.files, actions, made)
