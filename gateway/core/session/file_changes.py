@@ -98,8 +98,7 @@ class FileCall:
 
 
 def apply_actions(files: WrittenFiles, actions: Sequence[FileAction], call: FileCall) -> Iterator[FileChange]:
-    """The changes that the call has made; `files` learns what it has written."""
-    # Reading the result is most of the cost of a session, and most calls change nothing.
+    """The changes that the call has made; `files` learns what it has written. Most calls change nothing."""
     for action in actions if actions and call.is_done else ():
         for change in _apply(files, action, call):
             yield replace(change, position=call.position)
