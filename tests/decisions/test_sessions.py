@@ -20,7 +20,7 @@ from gateway.core.history.lists import (
 from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.session.reader import SessionReader
-from gateway.core.session.todos import follow_todos, is_todo_call
+from gateway.core.session.todos import follow_todos
 from gateway.core.session.work import CommandRun, FileChange, OpenTodo, SessionWork
 from gateway.wire.registry import CHAT
 from tests.shared_data import SHARED, requires_shared
@@ -257,8 +257,8 @@ def _follow(
 
 def test_an_empty_list_is_a_list_and_other_calls_are_none() -> None:
     todos = (_OPEN,)
-    assert not is_todo_call("Bash")
-    assert not is_todo_call("ExitPlanMode")
+    assert _follow(todos, "Bash", command="- [ ] x") == todos
+    assert _follow(todos, "ExitPlanMode", plan="- [ ] x") == todos
     assert _follow(todos, "TodoRead") == todos
     assert _follow(todos, "TodoWrite", todos=[]) == ()
 

@@ -33,8 +33,8 @@ def is_todo_call(tool: str) -> bool:
 
 
 def follow_todos(todos: _Todos, tool: str, arguments: str, result: str) -> _Todos:
-    """What is open after a call of such a tool that was done."""
-    value = parse_arguments(arguments)
+    """What is open after a call that was done. Calls of other tools change nothing."""
+    value = parse_arguments(arguments) if is_todo_call(tool) else None
     if not isinstance(value, dict):
         return todos
     name = normalize_tool(tool)
