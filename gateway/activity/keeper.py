@@ -59,7 +59,7 @@ class ActivityKeeper:
         kind = Kind(name=KIND, type=StoredActivity, keep_seconds=keep_seconds)
         self._records = Records(store, kind)
         self._clock = clock
-        self._has_restored = False
+        self.has_restored = False
         self._is_stopping = asyncio.Event()
         self._tasks = BackgroundTasks("activity")
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class ActivityKeeper:
                 await asyncio.sleep(0)
         activities.sort(key=lambda activity: activity.seen_seconds)
         self._book.restore(activities)
-        self._has_restored = True
+        self.has_restored = True
 
     async def save_due(self) -> None:
         """One round: those that have not been written for long enough."""
@@ -116,7 +116,7 @@ class ActivityKeeper:
 
     async def _run(self) -> None:
         while not self._is_stopping.is_set():
-            if not self._has_restored:
+            if not self.has_restored:
                 # A store that is away is asked again. What is new here is added to what it has then.
                 with suppress(StoreError):
                     await self.restore()
@@ -147,7 +147,7 @@ class ActivityKeeper:
     async def _save(self, entry: Entry) -> None:
         """Raises StoreError."""
         owner, identity = entry.activity.owner, entry.activity.id
-        if self._has_restored and not self._store.is_shared:
+        if self.has_restored and not self._store.is_shared:
             self._records.put(owner, identity, store_activity(entry.activity), group=identity)
             entry.note_stored(entry.activity.totals)
             return

@@ -76,6 +76,7 @@ async def test_a_session_outlives_a_restart_and_goes_on(tmp_path: Path) -> None:
             identity = await play(product, SESSION[:5])
             first = await show(product, identity)
         async with serve(settings) as product:
+            await product.at_rest()
             assert await show(product, identity) == first
             assert (await get_json(product, "/conversations"))["conversations"][0]["title"] == TASK
             assert await play(product, SESSION, first=5) == identity

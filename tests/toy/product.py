@@ -72,12 +72,11 @@ class Product:
         return f"http://127.0.0.1:{self.admin_port}"
 
     async def at_rest(self) -> None:
-        """Returns once no background work is under way and all it made is with the store.
-
-        A store on disk writes what can be lost half a second later.
+        """Returns once what the store had is known, no background work is under way, and all that it made is
+        with the store. One on disk writes what can be lost half a second later.
         """
         process = self._app.process
-        await wait_until(lambda: self._app.is_idle)
+        await wait_until(lambda: process.keeper.has_restored and self._app.is_idle)
         await process.log_writer.finish()
         await process.archive.finish()
         await process.search.finish()
